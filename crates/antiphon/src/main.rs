@@ -1,0 +1,3 @@
+//! The antiphon binary.
+
+fn main() {}
