@@ -1,1 +1,45 @@
-//! antiphon-types.
+//! The words of antiphon as plain data: what the log, the API and the backends exchange. Decides nothing.
+//!
+//! ```
+//! use antiphon_types::{AttemptId, Class, GpuAmount};
+//!
+//! let attempt: AttemptId = "job-42.3".parse()?;
+//! assert_eq!(attempt.job.to_string(), "job-42");
+//! assert!(Class::Production < Class::BestEffort, "the more urgent class sorts first");
+//! assert_eq!("1.5".parse::<GpuAmount>()?, GpuAmount::from_thousandths(1_500));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod action;
+mod checkpoint;
+mod cluster;
+mod command;
+mod directive;
+mod event;
+mod exit;
+mod finding;
+mod ids;
+mod job;
+mod observation;
+mod policy;
+mod reason;
+mod rejection;
+mod units;
+
+pub use action::{Action, Decision, Outcome, StopCause};
+pub use checkpoint::Checkpoint;
+pub use cluster::{Allocation, NodeSlice, NodeSpec, NodeState, TaskAllocation};
+pub use command::{Command, CommandId, Direct};
+pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveScope};
+pub use event::{Body, EVENT_VERSION, Event};
+pub use exit::{Exit, ExitClass};
+pub use finding::{Finding, ShardEvidence};
+pub use ids::{ActionId, AttemptId, DirectiveId, IdError, JobId, NodeName, Seq, TaskId};
+pub use job::{
+    CheckpointSpec, Class, DataSpec, JobSpec, Processes, RetrySpec, Role, RuleMode, Shape, Tasks,
+};
+pub use observation::Observation;
+pub use policy::Policy;
+pub use reason::{BestNode, Holder, WaitReason};
+pub use rejection::Rejection;
+pub use units::{Bytes, GpuAmount, GpuTime, Millis, Timestamp, UnitError};

@@ -1,0 +1,181 @@
+//! The contract between antiphon and a system that starts processes. One test suite holds every carrier to it.
+
+use std::collections::BTreeMap;
+
+use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, NodeSpec, TaskId};
+use async_trait::async_trait;
+
+/// Everything a backend needs to start one attempt, whole.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The attempt. Launching it again while it is known does nothing.
+    pub attempt: AttemptId,
+    /// The job as it was accepted.
+    pub spec: JobSpec,
+    /// Where each task runs and which GPUs it holds, in rank order.
+    pub allocation: Allocation,
+    /// Variables of every task that the server knows and the backend does not: `ANTIPHON_URL`, `ANTIPHON_JOB_TOKEN`,
+    /// `ANTIPHON_RESUME_FROM` and the like. The backend adds ranks, addresses and GPUs.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// What a backend sees of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskSeen {
+    /// Handed over, its command not yet started.
+    Starting,
+    /// Its command runs.
+    Running,
+    /// Its supervisor is gone but a process that carries its attempt lives: neither ended nor to be launched again.
+    Orphaned,
+    /// All its processes are gone.
+    Ended(Exit),
+}
+
+/// What a backend sees of one attempt. An attempt that it does not know is absent: positively not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The tasks that it knows of.
+    pub tasks: BTreeMap<TaskId, TaskSeen>,
+}
+
+/// Something in a job that cannot work here, found before it is submitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Preflight {
+    /// The command is not there.
+    #[error("command `{command}` of role `{role}` is not found{looked}")]
+    NoSuchCommand {
+        /// The role.
+        role: String,
+        /// The program.
+        command: String,
+        /// Where was looked, as ` in ..`.
+        looked: String,
+    },
+    /// The directory to start in is not there.
+    #[error("workdir `{dir}` cannot be used: {error}")]
+    NoWorkdir {
+        /// The directory.
+        dir: String,
+        /// The operating system's words.
+        error: String,
+    },
+    /// The checkpoint directory cannot be written.
+    #[error("checkpoint directory `{dir}` cannot be written: {error}")]
+    CheckpointDir {
+        /// The directory.
+        dir: String,
+        /// The operating system's words.
+        error: String,
+    },
+}
+
+impl Preflight {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NoSuchCommand { .. } => "AP0301",
+            Self::NoWorkdir { .. } => "AP0302",
+            Self::CheckpointDir { .. } => "AP0303",
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn help(&self) -> String {
+        match self {
+            Self::NoSuchCommand { .. } => {
+                "give the program's full path, or a name that is in the server's PATH".into()
+            }
+            Self::NoWorkdir { .. } => {
+                "set `[run] workdir` to a directory that exists; the default is the job file's own"
+                    .into()
+            }
+            Self::CheckpointDir { dir, .. } => {
+                format!(
+                    "create it with `mkdir -p {dir}`, give the server's user write permission, or set `[checkpoint] dir`"
+                )
+            }
+        }
+    }
+}
+
+/// A backend could not do what it was told. Says nothing about whether the attempt lives.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// A file or directory of the backend's own could not be used.
+    #[error("cannot {verb} `{path}`")]
+    Io {
+        /// What was tried: `write`, `create`.
+        verb: &'static str,
+        /// On what.
+        path: String,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The supervisor could not be started.
+    #[error("cannot start the supervisor of {task}")]
+    Supervisor {
+        /// The task.
+        task: TaskId,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A node that the backend does not have.
+    #[error("node `{0}` is not one of this backend's")]
+    UnknownNode(String),
+}
+
+/// A system that starts processes.
+///
+/// Every call may be repeated, and may come after a restart of the server in which the backend kept its processes.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// The name under which it appears in messages: `local`.
+    fn name(&self) -> &'static str;
+
+    /// All nodes that it offers.
+    ///
+    /// # Errors
+    /// Where it cannot be asked; what it offered before then still stands.
+    async fn nodes(&self) -> Result<Vec<NodeSpec>, BackendError>;
+
+    /// Looks whether a job's commands and directories exist, before it is submitted.
+    ///
+    /// # Errors
+    /// The first thing that cannot work.
+    async fn preflight(&self, spec: &JobSpec) -> Result<(), Preflight>;
+
+    /// Starts every task of an attempt. Does nothing for tasks that it knows already.
+    ///
+    /// # Errors
+    /// Where a task could not be handed over; the call is repeated later.
+    async fn launch(&self, launch: &Launch) -> Result<(), BackendError>;
+
+    /// SIGTERM to every process of the attempt. An attempt that is gone is no error.
+    ///
+    /// # Errors
+    /// Where the order could not be given; the call is repeated later.
+    async fn terminate(&self, attempt: AttemptId) -> Result<(), BackendError>;
+
+    /// SIGKILL to every process of the attempt. An attempt that is gone is no error.
+    ///
+    /// # Errors
+    /// Where the order could not be given; the call is repeated later.
+    async fn kill(&self, attempt: AttemptId) -> Result<(), BackendError>;
+
+    /// What it sees of an attempt now; `None` is a positive "absent".
+    ///
+    /// # Errors
+    /// Where it cannot be asked, which is never evidence of an end.
+    async fn seen(&self, attempt: AttemptId) -> Result<Option<Seen>, BackendError>;
+
+    /// Waits until something may have changed, and names the attempts to look at.
+    async fn changed(&self) -> Vec<AttemptId>;
+
+    /// Forgets an attempt that is settled; its output stays.
+    async fn forget(&self, attempt: AttemptId);
+}

@@ -1,0 +1,1 @@
+//! A backend without processes, for tests.

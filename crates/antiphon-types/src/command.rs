@@ -1,0 +1,77 @@
+//! What a person asks antiphon to do. Admitted or refused by the kernel before it is logged.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DirectiveBody, JobId, JobSpec, NodeName, Policy};
+
+/// A client's own name for one command, so that sending it again does nothing again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CommandId(pub String);
+
+/// What a person asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Take a job into the queue.
+    Submit {
+        /// The job.
+        spec: Box<JobSpec>,
+    },
+    /// End a job for good, whatever it is doing.
+    Cancel {
+        /// The job.
+        job: JobId,
+    },
+    /// Keep a job from running; a running one is checkpointed and stopped first.
+    Hold {
+        /// The job.
+        job: JobId,
+    },
+    /// Let a held job run again.
+    Release {
+        /// The job.
+        job: JobId,
+    },
+    /// Checkpoint and stop a running job now; it goes back to its place in the queue.
+    Preempt {
+        /// The job.
+        job: JobId,
+    },
+    /// Send a directive to a job's trainer.
+    Direct(Direct),
+    /// Take no new tasks on a node.
+    Drain {
+        /// The node.
+        node: NodeName,
+        /// Why, for those who read it later.
+        reason: String,
+    },
+    /// Take tasks on a node again.
+    Undrain {
+        /// The node.
+        node: NodeName,
+    },
+    /// Stop deciding; jobs run on, nothing starts or is preempted.
+    Pause {
+        /// Why, for those who read it later.
+        reason: String,
+    },
+    /// Decide again; also the way out of safe mode.
+    Unpause,
+    /// Replace the settings.
+    SetPolicy {
+        /// The new settings.
+        policy: Policy,
+    },
+}
+
+/// A directive that a person sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Direct {
+    /// The job.
+    pub job: JobId,
+    /// What its trainer should do.
+    pub body: DirectiveBody,
+    /// Why, for those who read it later.
+    pub reason: String,
+}

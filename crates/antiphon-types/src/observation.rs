@@ -1,0 +1,47 @@
+//! What backends and trainers report is so. May come late, doubled or never; the kernel folds only what still fits.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Ack, AttemptId, Checkpoint, Exit, NodeSpec, TaskId};
+
+/// What a backend or a trainer reports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observation {
+    /// All nodes that a backend offers. A node not among them is not offered, which says nothing about its tasks.
+    Inventory {
+        /// The nodes.
+        nodes: Vec<NodeSpec>,
+    },
+    /// A task's command runs.
+    TaskStarted {
+        /// The task.
+        task: TaskId,
+    },
+    /// A task's processes are all gone.
+    TaskEnded {
+        /// The task.
+        task: TaskId,
+        /// How.
+        exit: Exit,
+    },
+    /// A trainer said hello: directives reach it.
+    Attached {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The step it starts from.
+        step: u64,
+    },
+    /// A checkpoint is durable. Logged before it is answered.
+    Checkpointed {
+        /// The checkpoint, with the attempt that wrote it.
+        checkpoint: Checkpoint,
+    },
+    /// A trainer answered a directive.
+    Acknowledged {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The answer.
+        ack: Ack,
+    },
+}

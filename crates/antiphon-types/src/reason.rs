@@ -1,0 +1,181 @@
+//! Why a job waits, with numbers. Data: the server and the CLI turn it into sentences, the same ones everywhere.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Class, GpuAmount, JobId, Millis, NodeName, Timestamp};
+
+/// Why a job does not run now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// Its user put it on hold.
+    Held,
+    /// An operator stopped all deciding.
+    Paused {
+        /// What the operator wrote.
+        reason: String,
+    },
+    /// A bug was caught; an operator has to look.
+    SafeMode {
+        /// The assertion's text.
+        bug: String,
+    },
+    /// Jobs that have to succeed first.
+    After {
+        /// Those that have not yet.
+        jobs: Vec<JobId>,
+    },
+    /// A failed attempt is tried again later.
+    BackOff {
+        /// When.
+        until: Timestamp,
+        /// From now on.
+        left: Millis,
+        /// Failed attempts so far.
+        failures: u32,
+        /// Failed attempts that end the job.
+        failures_max: u32,
+    },
+    /// Other attempts are being stopped to make room for it.
+    Victims {
+        /// Their jobs.
+        jobs: Vec<JobId>,
+        /// When they are killed at the latest.
+        until: Timestamp,
+    },
+    /// There are not enough free GPUs of the right kind in the right places.
+    Gpus {
+        /// What it asks for.
+        asked: GpuAmount,
+        /// Free on nodes that take tasks, all together.
+        free: GpuAmount,
+        /// The node that comes closest.
+        best: Option<BestNode>,
+        /// Who holds the GPUs, largest first, at most five.
+        holders: Vec<Holder>,
+    },
+    /// There are not enough free CPUs or memory.
+    CpusOrMemory {
+        /// CPUs of its widest task.
+        cpus: u32,
+        /// Most free CPUs on one node.
+        cpus_free: u32,
+    },
+    /// A job in front of it waits for the same GPUs, and starting this one would delay that one.
+    Behind {
+        /// That job.
+        job: JobId,
+        /// Its class.
+        class: Class,
+    },
+}
+
+/// The node that comes closest to holding a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BestNode {
+    /// The node.
+    pub node: NodeName,
+    /// Free GPUs there.
+    pub free: GpuAmount,
+    /// GPUs there.
+    pub total: u32,
+}
+
+/// Somebody who holds GPUs that a waiting job could use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The job.
+    pub job: JobId,
+    /// Its class.
+    pub class: Class,
+    /// What it holds.
+    pub gpus: GpuAmount,
+    /// When its progress says that it ends, if it says so.
+    pub ends_in: Option<Millis>,
+}
+
+fn list(f: &mut fmt::Formatter<'_>, jobs: &[JobId]) -> fmt::Result {
+    for (i, job) in jobs.iter().enumerate() {
+        if i > 0 {
+            f.write_str(", ")?;
+        }
+        write!(f, "{job}")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("on hold until `antiphon release`"),
+            Self::Paused { reason } if reason.is_empty() => {
+                f.write_str("deciding is paused until `antiphon unpause`")
+            }
+            Self::Paused { reason } => {
+                write!(f, "deciding is paused until `antiphon unpause`: {reason}")
+            }
+            Self::SafeMode { bug } => {
+                write!(
+                    f,
+                    "antiphon is in safe mode until `antiphon unpause`: {bug}"
+                )
+            }
+            Self::After { jobs } => {
+                f.write_str("waiting for ")?;
+                list(f, jobs)?;
+                f.write_str(" to succeed")
+            }
+            Self::BackOff {
+                left,
+                failures,
+                failures_max,
+                ..
+            } => write!(
+                f,
+                "retry in {left}, after {failures} failed attempts of at most {failures_max}"
+            ),
+            Self::Victims { jobs, .. } => {
+                f.write_str("waiting for ")?;
+                list(f, jobs)?;
+                f.write_str(" to save a checkpoint and give way")
+            }
+            Self::Gpus {
+                asked,
+                free,
+                best,
+                holders,
+            } => {
+                write!(f, "waiting for {asked} GPUs: {free} free")?;
+                if let Some(BestNode { node, free, total }) = best {
+                    write!(f, ", best node {node} has {free} of {total}")?;
+                }
+                for (i, holder) in holders.iter().enumerate() {
+                    let Holder {
+                        job,
+                        class,
+                        gpus,
+                        ends_in,
+                    } = holder;
+                    write!(
+                        f,
+                        "{} {job} ({class}) holds {gpus}",
+                        if i == 0 { ";" } else { "," }
+                    )?;
+                    if let Some(left) = ends_in {
+                        write!(f, " for about {left}")?;
+                    }
+                }
+                Ok(())
+            }
+            Self::CpusOrMemory { cpus, cpus_free } => write!(
+                f,
+                "waiting for {cpus} CPUs in one node: at most {cpus_free} free, or too little memory beside them"
+            ),
+            Self::Behind { job, class } => {
+                write!(f, "behind {job} ({class}), which waits for the same GPUs")
+            }
+        }
+    }
+}
