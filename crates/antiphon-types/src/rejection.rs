@@ -65,7 +65,7 @@ pub enum Rejection {
         job: JobId,
     },
     /// A dependency that will never succeed.
-    #[error("it waits for {job}, which has {state}")]
+    #[error("it waits for {job}, which ended as `{state}`")]
     DeadDependency {
         /// The dependency.
         job: JobId,

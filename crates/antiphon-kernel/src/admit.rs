@@ -1,0 +1,267 @@
+//! Answers a command before it is logged. A refused command changes nothing; an admitted one always fits when applied.
+
+use std::collections::BTreeSet;
+
+use antiphon_types::{
+    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, NodeName, Rejection, Shape, Tasks,
+};
+
+use crate::capacity::Capacity;
+use crate::jobs::{Job, JobState};
+use crate::place::place;
+use crate::state::{Mode, State};
+
+/// Directives that a person may send to one job: far above any use, and bounds the job's directive log.
+const DIRECTIVES_MAX: u64 = 10_000;
+
+/// Answers a command.
+///
+/// # Errors
+/// The first thing that its sender has to change.
+pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
+    match command {
+        Command::Submit { spec } => submit(state, spec),
+        Command::Cancel { job } => allow(state, *job, "canceled", |job| !job.state.is_ended()),
+        Command::Hold { job } => allow(state, *job, "put on hold", |job| {
+            !job.state.is_ended() && !matches!(job.state, JobState::Held { .. })
+        }),
+        Command::Release { job } => allow(state, *job, "released", |job| {
+            matches!(job.state, JobState::Held { .. })
+        }),
+        Command::Preempt { job } => allow(state, *job, "preempted", is_underway),
+        Command::Direct(direct) => {
+            allow(state, direct.job, "sent a directive", is_underway)?;
+            let issued = state.jobs[&direct.job].directives_issued;
+            limit("number of directives", issued + 1, DIRECTIVES_MAX)
+        }
+        Command::Drain { node, .. } | Command::Undrain { node } => known_node(state, node),
+        Command::Unpause if state.mode == Mode::Deciding => Err(Rejection::NotPaused),
+        Command::Pause { .. } | Command::Unpause | Command::SetPolicy { .. } => Ok(()),
+    }
+}
+
+/// Answers a command that carries an id: the record of the first one, if it was carried out before.
+///
+/// # Errors
+/// Where the id was used for another job.
+pub fn repeated(
+    state: &State,
+    id: &CommandId,
+    job: Option<JobId>,
+) -> Result<Option<crate::state::CommandRecord>, Rejection> {
+    match state.command(id) {
+        Some(record) if job.is_some() && record.job != job => {
+            Err(Rejection::KeyReused { key: id.0.clone() })
+        }
+        found => Ok(found.cloned()),
+    }
+}
+
+const fn is_underway(job: &Job) -> bool {
+    matches!(
+        job.state,
+        JobState::Starting { .. } | JobState::Running { .. }
+    )
+}
+
+fn allow(
+    state: &State,
+    id: JobId,
+    verb: &str,
+    allowed: impl FnOnce(&Job) -> bool,
+) -> Result<(), Rejection> {
+    let Some(job) = state.job(id) else {
+        return Err(Rejection::UnknownJob {
+            job: id,
+            newest: newest(state),
+        });
+    };
+    if allowed(job) {
+        return Ok(());
+    }
+    let state = job.state.name().to_owned();
+    Err(Rejection::WrongState {
+        job: id,
+        state,
+        verb: verb.to_owned(),
+    })
+}
+
+fn newest(state: &State) -> Option<JobId> {
+    (state.jobs_submitted > 0).then_some(JobId(state.jobs_submitted))
+}
+
+fn known_node(state: &State, node: &NodeName) -> Result<(), Rejection> {
+    if state.nodes.contains_key(node) {
+        return Ok(());
+    }
+    let nodes = state.nodes.keys().take(5).cloned().collect();
+    Err(Rejection::UnknownNode {
+        node: node.clone(),
+        nodes,
+    })
+}
+
+fn limit(what: &str, asked: u64, max: u64) -> Result<(), Rejection> {
+    if asked <= max {
+        return Ok(());
+    }
+    Err(Rejection::OverLimit {
+        what: what.to_owned(),
+        asked,
+        max,
+    })
+}
+
+fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+    let policy = &state.policy;
+    let living = state.jobs.len() - state.ended.len();
+    limit(
+        "number of jobs that have not ended",
+        count(living) + 1,
+        policy.jobs_max.into(),
+    )?;
+    let name = (spec.team.clone(), spec.name.clone());
+    if let Some(holder) = state.names.get(&name) {
+        let (team, name) = name;
+        return Err(Rejection::DuplicateName {
+            name,
+            team,
+            holder: *holder,
+        });
+    }
+    for dependency in &spec.after {
+        match state.job(*dependency).map(|job| &job.state) {
+            None => return Err(Rejection::UnknownDependency { job: *dependency }),
+            Some(ended @ (JobState::Failed { .. } | JobState::Canceled { .. })) => {
+                let state = ended.name().to_owned();
+                return Err(Rejection::DeadDependency {
+                    job: *dependency,
+                    state,
+                });
+            }
+            Some(
+                JobState::Pending { .. }
+                | JobState::Starting { .. }
+                | JobState::Running { .. }
+                | JobState::Stopping { .. }
+                | JobState::Held { .. }
+                | JobState::Succeeded { .. },
+            ) => (),
+        }
+    }
+    let mut tasks = 0;
+    let mut gpus = 0;
+    for role in &spec.roles {
+        if role.command.is_empty() {
+            return Err(Rejection::NoCommand {
+                role: role.name.clone(),
+            });
+        }
+        gpus += role
+            .shape
+            .gpus
+            .thousandths()
+            .min(u64::from(u32::MAX) * 1_000);
+        limit(
+            "number of GPUs",
+            gpus.div_ceil(1_000),
+            policy.gpus_per_job_max.into(),
+        )?;
+        tasks += splits(&role.shape)?;
+        limit(
+            "number of tasks in the gang",
+            tasks,
+            policy.tasks_per_gang_max.into(),
+        )?;
+    }
+    can_exist(state, spec)
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).expect("a count fits")
+}
+
+/// Checks that the GPUs can be split at all, and returns the largest number of tasks.
+fn splits(shape: &Shape) -> Result<u64, Rejection> {
+    let Some(gpus) = shape.gpus.whole() else {
+        let one_task = matches!(shape.tasks, Tasks::Fewest | Tasks::Exactly(1));
+        if shape.gpus > GpuAmount::from_gpus(1) || !one_task {
+            return Err(Rejection::FractionOfMany { gpus: shape.gpus });
+        }
+        return Ok(1);
+    };
+    match shape.tasks {
+        Tasks::Exactly(tasks) if tasks == 0 || !gpus.is_multiple_of(tasks) => {
+            Err(Rejection::UnevenSplit {
+                gpus: shape.gpus,
+                tasks,
+            })
+        }
+        Tasks::Exactly(tasks) => Ok(tasks.into()),
+        Tasks::Fewest => Ok(u64::from(gpus).max(1)),
+    }
+}
+
+/// Checks that the gang would fit on the empty cluster.
+fn can_exist(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+    let total = Capacity::total(state);
+    if place(&total, spec).is_some() {
+        return Ok(());
+    }
+    let nodes = || total.nodes.values().map(|(spec, _)| *spec);
+    for role in &spec.roles {
+        let Some(wanted) = role
+            .shape
+            .gpu_type
+            .as_ref()
+            .filter(|_| !role.shape.gpus.is_zero())
+        else {
+            continue;
+        };
+        if !nodes().any(|node| node.gpu_type == *wanted) {
+            let types: BTreeSet<&String> = nodes()
+                .filter(|node| node.gpus > 0)
+                .map(|node| &node.gpu_type)
+                .collect();
+            let types = types.into_iter().cloned().collect();
+            return Err(Rejection::UnknownGpuType {
+                gpu_type: wanted.clone(),
+                types,
+            });
+        }
+    }
+    let cpus_max = nodes().map(|node| node.cpus).max().unwrap_or(0);
+    let memory_max = nodes().map(|node| node.memory).max().unwrap_or(Bytes::ZERO);
+    for role in &spec.roles {
+        let (cpus, memory) = (role.shape.cpus, role.shape.memory);
+        if cpus > cpus_max || memory > memory_max {
+            return Err(Rejection::TooLarge {
+                cpus,
+                memory,
+                cpus_max,
+                memory_max,
+            });
+        }
+    }
+    let one_type = spec
+        .roles
+        .iter()
+        .find_map(|role| role.shape.gpu_type.clone());
+    let fitting = || {
+        nodes().filter(|node| {
+            one_type
+                .as_ref()
+                .is_none_or(|wanted| *wanted == node.gpu_type)
+        })
+    };
+    Err(Rejection::TooWide {
+        asked: spec.gpus(),
+        of_type: one_type
+            .as_ref()
+            .map(|name| format!(" of type {name}"))
+            .unwrap_or_default(),
+        total: fitting().map(|node| node.gpus).sum(),
+        widest: fitting().map(|node| node.gpus).max().unwrap_or(0),
+    })
+}

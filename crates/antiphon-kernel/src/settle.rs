@@ -1,0 +1,114 @@
+//! What becomes of a job whose attempt has ended: finished, tried again, back to the queue, or ended for good.
+
+use antiphon_types::{Action, Exit, ExitClass, JobId, Millis, Outcome, StopCause};
+
+use crate::jobs::{Active, Job, JobState};
+use crate::state::State;
+use crate::stop::is_clean;
+
+/// Settles every attempt whose tasks have all ended; returns their jobs.
+pub(crate) fn ended_attempts(state: &State, actions: &mut Vec<Action>) -> Vec<JobId> {
+    let mut settled = Vec::new();
+    for job in state.active_jobs() {
+        let Some(active) = job.state.active() else {
+            continue;
+        };
+        if let Some(exits) = active.ended() {
+            let clean = exits.iter().all(|(_, exit)| is_clean(exit));
+            let outcome = outcome(state, job, active, clean);
+            actions.push(Action::Settle {
+                attempt: active.attempt,
+                outcome,
+            });
+            settled.push(job.id);
+        }
+    }
+    settled
+}
+
+fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
+    let stopped = match &job.state {
+        JobState::Stopping { cause, .. } => Some(cause),
+        JobState::Starting { .. } | JobState::Running { .. } => job.requested.as_ref(),
+        JobState::Pending { .. }
+        | JobState::Held { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => unreachable!("only attempts are settled"),
+    };
+    // What a person asked for after the stop had begun decides over the stop's own cause.
+    let asked = job.requested.as_ref().or(stopped);
+    match asked {
+        Some(StopCause::Cancel) => Outcome::Canceled,
+        // Exit 0 while stopping is what a trainer that gave way returns, and also one that finished just then. Only the
+        // reported progress tells them apart; in doubt the job runs again from its checkpoint, which loses nothing.
+        Some(StopCause::Hold) if !is_finished(job) => Outcome::Held,
+        Some(StopCause::Priority { .. } | StopCause::Drain { .. } | StopCause::Operator)
+            if !(clean && is_finished(job)) =>
+        {
+            Outcome::Requeued
+        }
+        Some(StopCause::Limit) if !(clean && is_finished(job)) => Outcome::Failed {
+            class: ExitClass::Limit,
+        },
+        _ if clean => Outcome::Succeeded,
+        Some(_) | None => after_failure(state, job, active),
+    }
+}
+
+/// Whether the trainer said that every step is done.
+fn is_finished(job: &Job) -> bool {
+    job.progress.is_some_and(|progress| {
+        let saved = job.checkpoint.as_ref().map_or(0, |saved| saved.step);
+        progress.steps_total > 0 && progress.step.max(saved) >= progress.steps_total
+    })
+}
+
+/// The retry rule of the exit's class.
+fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
+    let Some((_, exit)) = active.broken_by() else {
+        return Outcome::Succeeded;
+    };
+    let class = classify(exit);
+    match class {
+        // Nothing was started, so nothing failed: the launch check kept an old leader's or a stopping attempt's task out.
+        ExitClass::Superseded | ExitClass::Preempted | ExitClass::Done => Outcome::Requeued,
+        ExitClass::OutOfMemory
+        | ExitClass::DataError
+        | ExitClass::Unstartable
+        | ExitClass::Limit => Outcome::Failed { class },
+        ExitClass::Hardware | ExitClass::Software if job.failures >= job.spec.retry.retries_max => {
+            Outcome::Failed { class }
+        }
+        ExitClass::Hardware | ExitClass::Software => Outcome::Retried {
+            class,
+            not_before: state.now.after(backoff(job)),
+        },
+    }
+}
+
+/// What an exit says about trying again.
+pub(crate) const fn classify(exit: &Exit) -> ExitClass {
+    match exit {
+        Exit::Code { code: 0, .. } => ExitClass::Done,
+        Exit::Code {
+            class: Some(class), ..
+        }
+        | Exit::Signal {
+            class: Some(class), ..
+        } => *class,
+        Exit::Code { class: None, .. } | Exit::Signal { class: None, .. } => ExitClass::Software,
+        Exit::Unstartable { .. } => ExitClass::Unstartable,
+        Exit::Superseded | Exit::Unreachable => ExitClass::Superseded,
+        Exit::Lost { .. } => ExitClass::Hardware,
+    }
+}
+
+/// The first wait, doubled for each failure before, up to the longest.
+fn backoff(job: &Job) -> Millis {
+    let first = job.spec.retry.backoff_first.as_millis();
+    let doubled = 1u64
+        .checked_shl(job.failures)
+        .and_then(|factor| first.checked_mul(factor));
+    Millis::from_millis(doubled.unwrap_or(u64::MAX)).min(job.spec.retry.backoff_max)
+}

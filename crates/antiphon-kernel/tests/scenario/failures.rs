@@ -1,0 +1,121 @@
+//! What an end says about trying again.
+
+use expect_test::expect;
+
+use crate::world::check;
+
+#[test]
+fn failed_code_is_tried_again_with_doubling_waits_and_then_given_up() {
+    check(
+        "nodes: n0 8 H100
+           0s  submit a: 8 retries=2
+           1s  a exits 1
+           2s  why a
+           12s a exits 1
+           33s a exits 1
+           34s state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: retry in 10s, software
+            2s   why job-1: retry in 10s, after 1 failed attempts of at most 3
+            11s  launch job-1.2 on n0[0-7]
+            12s  settle job-1.2: retry in 20s, software
+            32s  launch job-1.3 on n0[0-7]
+            33s  settle job-1.3: failed, software
+            34s  job-1 is failed
+        "#]],
+    );
+}
+
+#[test]
+fn what_would_end_the_same_is_not_tried_again() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 8
+           1s a fails oom
+           2s submit b: 8
+           3s b fails data
+           4s submit c: 8
+           5s c unstartable",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: failed, out of memory
+            2s   launch job-2.1 on n0[0-7]
+            3s   settle job-2.1: failed, data error
+            4s   launch job-3.1 on n0[0-7]
+            5s   settle job-3.1: failed, unstartable
+        "#]],
+    );
+}
+
+#[test]
+fn hardware_is_tried_again() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 8
+           1s a fails hardware
+           12s state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: retry in 10s, hardware
+            11s  launch job-1.2 on n0[0-7]
+            12s  job-1 is running
+        "#]],
+    );
+}
+
+#[test]
+fn a_broken_gang_is_ended_whole_before_it_is_tried_again() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s submit a: 16 attached stubborn grace=5s
+           1s a task 1 exits 3
+           20s state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7] n1[0-7]
+            1s   SIGTERM job-1.1: job-1.1/main.1 failed and the gang with it, grace 5s
+            6s   SIGKILL job-1.1: its grace of 5s after SIGTERM is over
+            6s   settle job-1.1: retry in 10s, software
+            16s  launch job-1.2 on n0[0-7] n1[0-7]
+            20s  job-1 is running
+        "#]],
+    );
+}
+
+#[test]
+fn late_report_of_a_replaced_attempt_changes_nothing() {
+    check(
+        "nodes: n0 8 H100
+           0s  submit a: 8
+           1s  a exits 1
+           12s a late 1 exits 0
+           13s state a
+           14s a exits 0
+           15s state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: retry in 10s, software
+            11s  launch job-1.2 on n0[0-7]
+            13s  job-1 is running
+            14s  settle job-1.2: succeeded
+            15s  job-1 is succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_backs_off_does_not_hold_up_others() {
+    check(
+        "nodes: n0 8 H100
+           0s  submit a: 8
+           1s  submit b: 8
+           2s  a exits 1
+           3s  state b",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            2s   settle job-1.1: retry in 10s, software
+            2s   launch job-2.1 on n0[0-7]
+            3s   job-2 is running
+        "#]],
+    );
+}

@@ -1,0 +1,240 @@
+//! Who starts, where, and why not yet.
+
+use expect_test::expect;
+
+use crate::world::check;
+
+#[test]
+fn a_job_starts_at_once_where_it_fits() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 4
+           0s submit b: 4",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            0s   launch job-2.1 on n0[4-7]
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_takes_the_fewest_nodes_and_the_tightest_of_them() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100, n2 4 H100
+           0s submit a: 4
+           0s submit b: 16
+           0s submit c: 8
+           1s a exits 0",
+        expect![[r#"
+            0s   launch job-1.1 on n2[0-3]
+            0s   launch job-2.1 on n0[0-7] n1[0-7]
+            1s   settle job-1.1: succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_starts_whole_or_not_at_all() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s submit small: 1
+           1s submit wide: 16
+           2s why wide
+           3s small exits 0",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0]
+            2s   why job-2: waiting for 16 GPUs: 15 free, best node n1 has 8 of 8; job-1 (standard) holds 1
+            3s   settle job-1.1: succeeded
+            3s   launch job-2.1 on n0[0-7] n1[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn first_come_is_first_served_within_a_class() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 8
+           1s submit b: 8
+           2s submit c: 4
+           3s why c
+           4s a exits 0
+           5s b exits 0",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            3s   why job-3: behind job-2 (standard), which waits for the same GPUs
+            4s   settle job-1.1: succeeded
+            4s   launch job-2.1 on n0[0-7]
+            5s   settle job-2.1: succeeded
+            5s   launch job-3.1 on n0[0-3]
+        "#]],
+    );
+}
+
+#[test]
+fn class_goes_before_arrival() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 8 service
+           1s submit b: 8 best-effort
+           2s submit c: 8 standard
+           3s submit d: 8 production
+           4s a exits 0
+           5s d exits 0
+           6s c exits 0",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            4s   settle job-1.1: succeeded
+            4s   launch job-4.1 on n0[0-7]
+            5s   settle job-4.1: succeeded
+            5s   launch job-3.1 on n0[0-7]
+            6s   settle job-3.1: succeeded
+            6s   launch job-2.1 on n0[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_for_other_gpus_passes_a_blocked_one() {
+    check(
+        "nodes: n0 8 H100, n1 8 A100
+           0s submit a: 8 type=H100
+           1s submit b: 8 type=H100
+           2s submit c: 8 type=A100
+           3s submit d: 0 cpus=1",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            2s   launch job-3.1 on n1[0-7]
+            3s   launch job-4.1 on n0
+        "#]],
+    );
+}
+
+#[test]
+fn a_share_of_a_gpu_fills_a_gpu_that_is_shared_already() {
+    check(
+        "nodes: n0 2 H100
+           0s submit a: 0.5
+           0s submit b: 0.25
+           0s submit c: 1
+           0s submit d: 0.5
+           1s why d",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0]
+            0s   launch job-2.1 on n0[0]
+            0s   launch job-3.1 on n0[1]
+            1s   why job-4: waiting for 0.5 GPUs: 0.25 free, best node n0 has 0.25 of 2; job-3 (standard) holds 1, job-1 (standard) holds 0.5, job-2 (standard) holds 0.25
+        "#]],
+    );
+}
+
+#[test]
+fn tasks_are_equal_parts_and_share_a_node_where_they_fit() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s submit a: 8 tasks=4
+           0s submit b: 6 per-gpu",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            0s   launch job-2.1 on n1[0-5]
+        "#]],
+    );
+}
+
+#[test]
+fn a_draining_node_takes_nothing_new_and_loses_nothing() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s submit a: 8
+           1s drain n1
+           2s submit b: 8
+           3s why b
+           4s undrain n1",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            3s   why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (standard) holds 8
+            4s   launch job-2.1 on n1[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_waits_for_those_before_it_and_dies_with_them() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 8
+           0s submit b: 1 after=a
+           0s submit c: 1 after=b
+           1s why b
+           2s a exits 0
+           3s b unstartable
+           4s state c",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   why job-2: waiting for job-1 to succeed
+            2s   settle job-1.1: succeeded
+            2s   launch job-2.1 on n0[0]
+            3s   settle job-2.1: failed, unstartable
+            3s   abandon job-3: job-2 did not succeed
+            4s   job-3 is failed
+        "#]],
+    );
+}
+
+#[test]
+fn a_pause_starts_nothing_and_still_ends_what_people_end() {
+    check(
+        "nodes: n0 8 H100
+           0s submit a: 8
+           1s pause
+           2s submit b: 1
+           3s cancel a
+           4s why b
+           5s unpause",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            3s   SIGTERM job-1.1: cancel, grace 1m00s
+            3s   settle job-1.1: canceled
+            4s   why job-2: deciding is paused until `antiphon unpause`: maintenance
+            5s   launch job-2.1 on n0[0]
+        "#]],
+    );
+}
+
+#[test]
+fn safe_mode_decides_nothing_until_an_operator_says_so() {
+    check(
+        "nodes: n0 8 H100
+           0s bug
+           1s submit a: 8
+           2s why a
+           3s unpause",
+        expect![[r#"
+            2s   why job-1: antiphon is in safe mode until `antiphon unpause`: 1 != 2
+            3s   launch job-1.1 on n0[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_that_is_no_longer_offered_keeps_its_tasks() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s submit a: 16
+           1s nodes n0 8 H100
+           2s state a
+           3s a exits 0
+           4s submit b: 8
+           5s submit c: 8
+           6s why c
+           7s nodes n0 8 H100, n1 8 H100",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7] n1[0-7]
+            2s   job-1 is running
+            3s   settle job-1.1: succeeded
+            4s   launch job-2.1 on n0[0-7]
+            6s   why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-2 (standard) holds 8
+            7s   launch job-3.1 on n1[0-7]
+        "#]],
+    );
+}

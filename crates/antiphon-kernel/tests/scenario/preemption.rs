@@ -1,0 +1,281 @@
+//! Who gives way, by which clock, and what that costs.
+
+use expect_test::expect;
+
+use crate::world::check;
+
+#[test]
+fn a_lower_class_saves_gives_way_and_comes_back() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached
+           50s  train saves 40
+           60s  submit urgent: 8 production
+           61s  why urgent
+           63s  train saves 60
+           70s  why train
+           90s  urgent exits 0
+           91s  state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            60s  direct job-1 #1: yield (for job-2 (priority))
+            60s  yield job-1.1: for job-2 (priority), at most 8s for its checkpoint
+            61s  why job-2: waiting for job-1 to save a checkpoint and give way
+            63s  SIGTERM job-1.1: for job-2 (priority), grace 1m00s
+            63s  settle job-1.1: requeued
+            63s  launch job-2.1 on n0[0-7]
+            70s  why job-1: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-2 (production) holds 8
+            90s  settle job-2.1: succeeded
+            90s  launch job-1.2 on n0[0-7]
+            91s  job-1 is running
+        "#]],
+    );
+}
+
+#[test]
+fn without_an_answer_the_wait_for_a_checkpoint_ends_and_grace_follows() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached stubborn grace=30s
+           60s  submit urgent: 8 production
+           500s state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            60s  direct job-1 #1: yield (for job-2 (priority))
+            60s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            120s SIGTERM job-1.1: for job-2 (priority), grace 30s
+            150s SIGKILL job-1.1: its grace of 30s after SIGTERM is over
+            150s settle job-1.1: requeued
+            150s launch job-2.1 on n0[0-7]
+            500s job-1 is pending
+        "#]],
+    );
+}
+
+#[test]
+fn code_that_never_attached_gets_sigterm_at_once() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit script: 8 best-effort
+           60s  submit urgent: 8 production",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            60s  SIGTERM job-1.1: for job-2 (priority), grace 1m00s
+            60s  settle job-1.1: requeued
+            60s  launch job-2.1 on n0[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn equals_never_preempt_each_other() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 production
+           60s  submit b: 8 production
+           61s  submit c: 8 standard
+           62s  why b",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            62s  why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (production) holds 8
+        "#]],
+    );
+}
+
+#[test]
+fn nobody_is_touched_when_it_would_not_help() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit fixed: 4 production
+           1s   submit train: 4 best-effort
+           60s  submit urgent: 8 production
+           61s  why urgent",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            1s   launch job-2.1 on n0[4-7]
+            61s  why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (production) holds 4, job-2 (best-effort) holds 4
+        "#]],
+    );
+}
+
+#[test]
+fn the_least_work_is_lost_and_no_victim_is_needless() {
+    check(
+        "nodes: n0 4 H100, n1 4 H100
+           0s   submit old: 4 best-effort
+           50s  submit young: 4 best-effort
+           60s  submit urgent: 4 production",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            50s  launch job-2.1 on n1[0-3]
+            60s  SIGTERM job-2.1: for job-3 (priority), grace 1m00s
+            60s  settle job-2.1: requeued
+            60s  launch job-3.1 on n1[0-3]
+        "#]],
+    );
+}
+
+#[test]
+fn a_fresh_checkpoint_makes_a_cheap_victim() {
+    check(
+        "nodes: n0 4 H100, n1 4 H100
+           0s   submit saved: 4 best-effort attached
+           50s  submit young: 4 best-effort attached
+           59s  saved saves 100
+           60s  submit urgent: 4 production",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            50s  launch job-2.1 on n1[0-3]
+            60s  direct job-1 #1: yield (for job-3 (priority))
+            60s  yield job-1.1: for job-3 (priority), at most 8s for its checkpoint
+        "#]],
+    );
+}
+
+#[test]
+fn a_second_preemptor_waits_for_the_victims_of_the_first() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort stubborn grace=30s
+           10s  submit first: 4 production
+           11s  submit second: 4 production
+           12s  why second
+           60s  state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  SIGTERM job-1.1: for job-2 (priority), grace 30s
+            12s  why job-3: behind job-2 (production), which waits for the same GPUs
+            40s  SIGKILL job-1.1: its grace of 30s after SIGTERM is over
+            40s  settle job-1.1: requeued
+            40s  launch job-2.1 on n0[0-3]
+            40s  launch job-3.1 on n0[4-7]
+            60s  job-1 is pending
+        "#]],
+    );
+}
+
+#[test]
+fn a_victim_whose_preemptor_vanishes_has_first_claim() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached
+           5s   submit other: 8 best-effort
+           10s  submit urgent: 8 production
+           11s  cancel urgent
+           12s  train saves 9",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (for job-3 (priority))
+            10s  yield job-1.1: for job-3 (priority), at most 1m00s for its checkpoint
+            12s  SIGTERM job-1.1: for job-3 (priority), grace 1m00s
+            12s  settle job-1.1: requeued
+            12s  launch job-1.2 on n0[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn a_trainer_that_finishes_while_it_gives_way_has_finished() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached
+           10s  submit urgent: 8 production
+           11s  train progress 100 of 100
+           12s  train exits 0
+           13s  state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (for job-2 (priority))
+            10s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            12s  settle job-1.1: succeeded
+            12s  launch job-2.1 on n0[0-7]
+            13s  job-1 is succeeded
+        "#]],
+    );
+}
+
+#[test]
+fn exit_zero_while_giving_way_is_no_success_by_itself() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached
+           10s  submit urgent: 8 production
+           12s  train exits 0
+           13s  state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (for job-2 (priority))
+            10s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            12s  settle job-1.1: requeued
+            12s  launch job-2.1 on n0[0-7]
+            13s  job-1 is pending
+        "#]],
+    );
+}
+
+#[test]
+fn an_operator_preempts_and_holds() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached
+           10s  preempt a
+           11s  a saves 3
+           20s  hold a
+           21s  a saves 5
+           22s  why a
+           30s  release a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (preempted by an operator)
+            10s  yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
+            11s  SIGTERM job-1.1: preempted by an operator, grace 1m00s
+            11s  settle job-1.1: requeued
+            11s  launch job-1.2 on n0[0-7]
+            20s  direct job-1 #2: yield (hold)
+            20s  yield job-1.2: hold, at most 8s for its checkpoint
+            21s  SIGTERM job-1.2: hold, grace 1m00s
+            21s  settle job-1.2: held
+            22s  why job-1: on hold until `antiphon release`
+            30s  launch job-1.3 on n0[0-7]
+        "#]],
+    );
+}
+
+#[test]
+fn a_cancel_overtakes_the_wait_for_a_checkpoint() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached stubborn grace=5s
+           10s  hold a
+           11s  cancel a
+           30s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (hold)
+            10s  yield job-1.1: hold, at most 1m00s for its checkpoint
+            11s  SIGTERM job-1.1: cancel, grace 5s
+            16s  SIGKILL job-1.1: its grace of 5s after SIGTERM is over
+            16s  settle job-1.1: canceled
+            30s  job-1 is canceled
+        "#]],
+    );
+}
+
+#[test]
+fn the_time_limit_saves_and_ends() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached limit=100s
+           50s  a saves 40
+           101s a saves 90
+           102s state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            100s direct job-1 #1: yield (time limit)
+            100s yield job-1.1: time limit, at most 8s for its checkpoint
+            101s SIGTERM job-1.1: time limit, grace 1m00s
+            101s settle job-1.1: failed, time limit
+            102s job-1 is failed
+        "#]],
+    );
+}
