@@ -124,6 +124,12 @@ pub enum BackendError {
         #[source]
         source: std::io::Error,
     },
+    /// The node's GPUs are there but do not answer.
+    #[error("cannot ask the GPUs of this node: {error}")]
+    Devices {
+        /// The driver's words.
+        error: String,
+    },
     /// A node that the backend does not have.
     #[error("node `{0}` is not one of this backend's")]
     UnknownNode(String),
@@ -175,6 +181,20 @@ pub trait Backend: Send + Sync {
 
     /// Waits until something may have changed, and names the attempts to look at.
     async fn changed(&self) -> Vec<AttemptId>;
+
+    /// A word from outside that an attempt may have changed: `changed` should name it soon.
+    fn hint(&self, attempt: AttemptId);
+
+    /// What a task printed, from `offset` on, at most `bytes_max`. Nothing where it has printed no more.
+    ///
+    /// # Errors
+    /// Where the output cannot be read.
+    async fn output(
+        &self,
+        task: &TaskId,
+        offset: u64,
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, BackendError>;
 
     /// Forgets an attempt that is settled; its output stays.
     async fn forget(&self, attempt: AttemptId);

@@ -1,0 +1,434 @@
+//! The supervisor of one task: starts its command, ends all its processes when told to, and writes down how it ended
+//! when none is left. Decides nothing about the job, and needs the server only to hear that its attempt is current.
+//!
+//! It is a process of its own because a task has to outlive the server, and a small one (no runtime, one thread)
+//! because there is one for every task. As a child subreaper it becomes the parent of every orphan below it. That
+//! makes one question exact that `/proc` cannot answer without races: it has no child left if and only if no process
+//! of the task is left, in whatever session or process group they hid.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use antiphon_types::Exit;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, WaitStatus, getpid, set_child_subreaper, setsid, wait};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+
+use super::classify::{TAIL_BYTES, classify, printable};
+use super::command;
+use super::process::{Process, boot_id, descendants};
+use super::task_dir::{Check, ProcessFile, Reserve, TaskDir, TaskFile};
+
+/// What the supervisor exits with where another one has the task: nothing is wrong, and nothing was started.
+pub(crate) const TAKEN: u8 = 75;
+
+/// How long processes that outlive the command have between SIGTERM and SIGKILL, where nobody asked for a stop.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
+
+/// The longest wait for one answer of the server.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+/// The longest wait for the server to take the news of the end. It is a hint: the status is on disk by then.
+const HINT_WAIT: Duration = Duration::from_secs(2);
+
+/// How many characters say why a command could not be started: a search path is long.
+const UNSTARTABLE_CHARS: usize = 1_000;
+
+/// Supervises the task in this directory until none of its processes is left.
+///
+/// Meant to be the whole of a process: it leaves its session, becomes a child subreaper, takes over the handling of
+/// signals and reaps every child.
+#[must_use]
+pub fn run(task_dir: &Path) -> ExitCode {
+    match supervise(TaskDir::new(task_dir.to_owned())) {
+        Ok(Supervised::Ended) => ExitCode::SUCCESS,
+        Ok(Supervised::Taken) => ExitCode::from(TAKEN),
+        Err(error) => {
+            note(&format!("cannot supervise: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Supervised {
+    Ended,
+    /// Another supervisor has the task, or had it.
+    Taken,
+}
+
+/// The signals that mean something to a supervisor.
+struct Signals {
+    wake: UnixStream,
+    /// SIGTERM has come: every process is to be asked to end.
+    terminate: Arc<AtomicBool>,
+    /// SIGUSR1 has come: every process is to be killed.
+    kill: Arc<AtomicBool>,
+}
+
+fn supervise(dir: TaskDir) -> io::Result<Supervised> {
+    // Out of the server's session and process group, so that neither its terminal nor its end reaches the task. Fails
+    // only where it leads a group already, which is just as good.
+    let _ = setsid();
+    set_child_subreaper(Some(getpid()))?;
+    let signals = Signals::install()?;
+
+    let Some(_lock) = dir.lock()? else {
+        return Ok(Supervised::Taken);
+    };
+    // Under the lock: whoever held it before has either written this or started nothing.
+    if dir.supervisor()?.is_some() || dir.exit()?.is_some() {
+        return Ok(Supervised::Taken);
+    }
+    let task = dir
+        .task()?
+        .ok_or_else(|| io::Error::other("task.json is not there"))?;
+    let reserve = dir.reserve_exit()?;
+    let boot = boot_id()?;
+    dir.write_supervisor(&ProcessFile {
+        process: find(getpid().as_raw_nonzero().get())?,
+        boot: boot.clone(),
+    })?;
+
+    let exit = match refused(&task, &signals) {
+        Some(exit) => exit,
+        None => match start(&task, &dir) {
+            Ok(main) => {
+                let running = find(main).and_then(|process| {
+                    let boot = boot.clone();
+                    dir.write_process(&ProcessFile { process, boot })
+                });
+                if let Err(error) = running {
+                    // Costs only the report of the start; the command runs.
+                    note(&format!("cannot write process.json: {error}"));
+                }
+                let status = attend(main, &task, &signals)?;
+                exit_of(status, &dir)
+            }
+            Err(error) => Exit::Unstartable {
+                error: printable(&error, UNSTARTABLE_CHARS),
+            },
+        },
+    };
+    write_exit(&reserve, &exit)?;
+    if let Some(check) = &task.check {
+        let hint = post::<_, serde::de::IgnoredAny>(check, &task, "end", &End {}, HINT_WAIT);
+        if let Err(error) = hint {
+            note(&format!("the server did not take the end: {error}"));
+        }
+    }
+    Ok(Supervised::Ended)
+}
+
+/// Why the command must not be started, if so.
+fn refused(task: &TaskFile, signals: &Signals) -> Option<Exit> {
+    const PAUSE_FIRST: Duration = Duration::from_millis(50);
+    const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+    let Some(check) = &task.check else {
+        return signals.stopped_before_the_start();
+    };
+    let give_up = Instant::now() + Duration::from_millis(check.give_up.as_millis());
+    let pid = getpid().as_raw_nonzero().get();
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let left = give_up.saturating_duration_since(Instant::now());
+        let answer = post(check, task, "start", &Start { pid }, ANSWER_WAIT.min(left));
+        if let Some(exit) = signals.stopped_before_the_start() {
+            return Some(exit);
+        }
+        match answer {
+            Ok(Started { current: true }) => return None,
+            Ok(Started { current: false }) => return Some(Exit::Superseded),
+            // Any other answer is one of a server that is starting, or of something else at its port: no evidence.
+            Err(error) => note(&format!("no answer to the launch check: {error}")),
+        }
+        if Instant::now() + pause >= give_up {
+            return Some(Exit::Unreachable);
+        }
+        signals.wait(Some(pause));
+        pause = PAUSE_MAX.min(pause * 2);
+    }
+}
+
+/// Starts the command and says its pid, or why it cannot be started.
+fn start(task: &TaskFile, dir: &TaskDir) -> Result<i32, String> {
+    let path = dir.output();
+    let output = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|output| Ok((output.try_clone()?, output)));
+    let (stdout, stderr) =
+        output.map_err(|error| format!("cannot open `{}`: {error}", path.display()))?;
+    let (name, arguments) = task.command.split_first().ok_or("the command is empty")?;
+    let search = command::search_path(&task.environment);
+    let program = command::resolve(name, &task.workdir, &search)
+        .map_err(|missing| format!("cannot start `{name}`: not found{missing}"))?;
+    let child = Command::new(&program)
+        .arg0(name)
+        .args(arguments)
+        .envs(&task.environment)
+        .current_dir(&task.workdir)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        // Scripts end their helpers with `kill 0`: that must not reach the supervisor.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| {
+            let program = program.display();
+            let workdir = &task.workdir;
+            format!("cannot start `{program}` in `{workdir}`: {error}")
+        })?;
+    // The handle is dropped: `attend` reaps whatever child ends, this one too.
+    i32::try_from(child.id()).map_err(|_| "the kernel gave a pid that is none".to_owned())
+}
+
+/// Waits until neither the command nor any descendant is left, and says how the command ended.
+fn attend(main: i32, task: &TaskFile, signals: &Signals) -> io::Result<WaitStatus> {
+    /// SIGKILL is repeated against processes that fork faster than they are found, and against ones that the kernel
+    /// cannot end yet.
+    const KILL_PAUSE_FIRST: Duration = Duration::from_millis(10);
+    const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+    let mut ended: Option<WaitStatus> = None;
+    let mut asked_at: Option<Instant> = None;
+    let mut kill_at: Option<Instant> = None;
+    let mut kill_pause = KILL_PAUSE_FIRST;
+    loop {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == main => {
+                    ended = Some(status);
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => (),
+                Ok(None) => break,
+                Err(Errno::CHILD) => {
+                    return ended.ok_or_else(|| io::Error::other("the command was never reaped"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+
+        // Asked once only: many trainers take a second SIGTERM as "do not even save", and a process that a handler
+        // started to save with must not be hit at all.
+        if signals.terminate.load(Ordering::SeqCst) && asked_at.is_none() {
+            asked_at = Some(Instant::now());
+            signal_all(Signal::TERM);
+        }
+        if ended.is_some() && kill_at.is_none() {
+            kill_at = Some(match asked_at {
+                // The launcher went first, but a trainer may still save: it has the whole grace.
+                Some(at) => at + Duration::from_millis(task.grace.as_millis()),
+                None => {
+                    asked_at = Some(Instant::now());
+                    signal_all(Signal::TERM);
+                    Instant::now() + LEFTOVER_GRACE
+                }
+            });
+        }
+
+        let now = Instant::now();
+        let killing =
+            signals.kill.load(Ordering::SeqCst) || kill_at.is_some_and(|kill_at| kill_at <= now);
+        if killing {
+            signal_all(Signal::KILL);
+            signals.wait(Some(kill_pause));
+            kill_pause = KILL_PAUSE_MAX.min(kill_pause * 2);
+        } else {
+            signals.wait(kill_at.map(|kill_at| kill_at - now));
+        }
+    }
+}
+
+/// Sends a signal to every descendant. What cannot be signaled now is met again by a repetition or by its grace.
+fn signal_all(signal: Signal) {
+    match descendants(getpid().as_raw_nonzero().get()) {
+        Ok(processes) => {
+            for process in processes {
+                if let Err(error) = process.signal(signal) {
+                    note(&format!("cannot signal {}: {error}", process.pid));
+                }
+            }
+        }
+        Err(error) => note(&format!("cannot read /proc: {error}")),
+    }
+}
+
+fn exit_of(status: WaitStatus, dir: &TaskDir) -> Exit {
+    if status.exit_status() == Some(0) {
+        return Exit::Code {
+            code: 0,
+            class: None,
+            evidence: String::new(),
+        };
+    }
+    let tail = tail(&dir.output()).unwrap_or_else(|error| {
+        note(&format!("cannot read the output: {error}"));
+        Vec::new()
+    });
+    let (class, evidence) = classify(&tail);
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code {
+            code,
+            class,
+            evidence,
+        },
+        (None, Some(signal)) => Exit::Signal {
+            signal,
+            class,
+            evidence,
+        },
+        // Waits are made without asking for stops and continuations, so nothing else is reported.
+        (None, None) => Exit::Lost {
+            evidence: format!("the kernel reported status {status:?}"),
+        },
+    }
+}
+
+fn tail(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut tail = Vec::new();
+    // Bounded: a process may still be writing to a file that somebody else holds open.
+    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+    Ok(tail)
+}
+
+/// Writes the status, patiently: without it the end would have to be reported as lost.
+fn write_exit(reserve: &Reserve, exit: &Exit) -> io::Result<()> {
+    const TRIES: u32 = 5;
+    for _ in 1..TRIES {
+        match reserve.write_exit(exit) {
+            Ok(()) => return Ok(()),
+            Err(error) => note(&format!("cannot write exit.json: {error}")),
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    reserve.write_exit(exit)
+}
+
+fn find(pid: i32) -> io::Result<Process> {
+    // The command may have ended already. It is a zombie until `attend` reaps it, so its pid is not another's.
+    Ok(Process::find(pid)?.unwrap_or(Process {
+        pid,
+        start_ticks: 0,
+    }))
+}
+
+/// Writes a line to stderr, which is the task's `supervisor.log`.
+fn note(text: &str) {
+    // Nowhere to complain where even this fails.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Body of `POST {url}/v1/attempts/{attempt}/tasks/{role}.{index}/start`.
+#[derive(Serialize)]
+struct Start {
+    /// The supervisor's.
+    pid: i32,
+}
+
+/// Its answer.
+#[derive(Deserialize)]
+struct Started {
+    current: bool,
+}
+
+/// Body of `POST .../end`: empty, the server reads the status where it is durable.
+#[derive(Serialize)]
+struct End {}
+
+fn post<B: Serialize, A: serde::de::DeserializeOwned>(
+    Check { url, token, .. }: &Check,
+    task: &TaskFile,
+    what: &str,
+    body: &B,
+    wait: Duration,
+) -> Result<A, ureq::Error> {
+    let antiphon_types::TaskId {
+        attempt,
+        role,
+        index,
+    } = &task.task;
+    let url = url.trim_end_matches('/');
+    // No proxy and no redirect: the token is for the server alone.
+    let agent = ureq::Agent::config_builder()
+        .timeout_global(Some(wait))
+        .proxy(None)
+        .max_redirects(0)
+        .build()
+        .new_agent();
+    agent
+        .post(format!(
+            "{url}/v1/attempts/{attempt}/tasks/{role}.{index}/{what}"
+        ))
+        .header("authorization", format!("Bearer {token}"))
+        .send_json(body)?
+        .body_mut()
+        .read_json()
+}
+
+impl Signals {
+    /// Handlers, not "ignore": a command would inherit that, and Python, for one, would then never see Ctrl-C.
+    fn install() -> io::Result<Self> {
+        let (wake, write) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        let terminate = Arc::new(AtomicBool::new(false));
+        let kill = Arc::new(AtomicBool::new(false));
+        // Flags first: who is woken finds them set.
+        signal_hook::flag::register(SIGTERM, Arc::clone(&terminate))?;
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&kill))?;
+        for signal in [SIGTERM, SIGUSR1, SIGCHLD, SIGHUP, SIGINT, SIGQUIT] {
+            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+        }
+        Ok(Self {
+            wake,
+            terminate,
+            kill,
+        })
+    }
+
+    /// Waits until a signal comes, or for so long.
+    fn wait(&self, limit: Option<Duration>) {
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        // An error means that a signal interrupted the wait, or that the next look comes early.
+        let _ = poll(
+            &mut [PollFd::new(&self.wake, PollFlags::IN)],
+            limit.as_ref(),
+        );
+        let mut drain = [0; 64];
+        while (&self.wake).read(&mut drain).is_ok_and(|bytes| bytes > 0) {}
+    }
+
+    fn stopped_before_the_start(&self) -> Option<Exit> {
+        let signal = if self.kill.load(Ordering::SeqCst) {
+            Signal::KILL
+        } else if self.terminate.load(Ordering::SeqCst) {
+            Signal::TERM
+        } else {
+            return None;
+        };
+        Some(Exit::Signal {
+            signal: signal.as_raw(),
+            class: None,
+            evidence: "stopped before its command was started".to_owned(),
+        })
+    }
+}

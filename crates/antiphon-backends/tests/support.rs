@@ -1,0 +1,120 @@
+//! Jobs to launch, and bounded waiting. Knows no backend.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use antiphon_backends::{Backend, Launch, TaskSeen};
+use antiphon_types::{
+    Allocation, AttemptId, Bytes, Class, DataSpec, GpuAmount, JobId, JobSpec, Millis, NodeSpec,
+    Processes, RetrySpec, Role, Shape, TaskAllocation, TaskId, Tasks,
+};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks until the answer is `Some`.
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < give_up, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The attempts that the backend names next.
+pub(crate) async fn announced(backend: &dyn Backend) -> Vec<AttemptId> {
+    tokio::time::timeout(PATIENCE, backend.changed())
+        .await
+        .expect("waited in vain for a change")
+}
+
+pub(crate) fn attempt() -> AttemptId {
+    AttemptId {
+        job: JobId(42),
+        number: 3,
+    }
+}
+
+pub(crate) fn task(index: u32) -> TaskId {
+    TaskId {
+        attempt: attempt(),
+        role: "trainer".into(),
+        index,
+    }
+}
+
+/// Two nodes with four virtual GPUs each.
+pub(crate) fn nodes() -> Vec<NodeSpec> {
+    ["n0", "n1"]
+        .map(|name| NodeSpec {
+            name: name.into(),
+            gpus: 4,
+            gpu_type: "virtual".into(),
+            gpu_memory: Bytes::ZERO,
+            gpus_virtual: true,
+            cpus: 8,
+            memory: Bytes::new(1 << 30),
+        })
+        .to_vec()
+}
+
+/// A gang of one task a node, each on these GPUs.
+pub(crate) fn launch(command: &[&str], nodes: &[&str], gpus: &[u32]) -> Launch {
+    let tasks = (0..).zip(nodes).map(|(index, node)| TaskAllocation {
+        role: "trainer".into(),
+        index,
+        node: (*node).into(),
+        gpus: gpus.to_vec(),
+        gpu_share: GpuAmount::from_gpus(1),
+        cpus: 1,
+        memory: Bytes::ZERO,
+    });
+    let allocation = Allocation {
+        tasks: tasks.collect(),
+    };
+    Launch {
+        attempt: attempt(),
+        spec: JobSpec {
+            name: "test".into(),
+            team: "t".into(),
+            user: "u".into(),
+            class: Class::Standard,
+            roles: vec![Role {
+                name: "trainer".into(),
+                command: command.iter().map(|word| (*word).to_owned()).collect(),
+                shape: Shape {
+                    gpus: allocation.gpu_amount(),
+                    gpu_type: None,
+                    tasks: Tasks::Fewest,
+                    processes: Processes::PerNode,
+                    cpus: 1,
+                    memory: Bytes::ZERO,
+                },
+            }],
+            environment: BTreeMap::new(),
+            workdir: "/".into(),
+            checkpoint: None,
+            retry: RetrySpec {
+                retries_max: 0,
+                backoff_first: Millis::ZERO,
+                backoff_max: Millis::ZERO,
+            },
+            grace: Millis::from_secs(60),
+            time_limit: None,
+            after: Vec::new(),
+            data: DataSpec::default(),
+            train: BTreeMap::new(),
+        },
+        allocation,
+        environment: BTreeMap::new(),
+    }
+}
+
+/// What is seen of one task now; `None` where it is absent.
+pub(crate) async fn look(backend: &dyn Backend, task: &TaskId) -> Option<TaskSeen> {
+    let seen = backend.seen(task.attempt).await.unwrap();
+    seen.and_then(|mut seen| seen.tasks.remove(task))
+}
