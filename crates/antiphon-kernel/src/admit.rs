@@ -73,7 +73,7 @@ fn allow(
     let Some(job) = state.job(id) else {
         return Err(Rejection::UnknownJob {
             job: id,
-            newest: newest(state),
+            newest: state.newest_job(),
         });
     };
     if allowed(job) {
@@ -85,10 +85,6 @@ fn allow(
         state,
         verb: verb.to_owned(),
     })
-}
-
-fn newest(state: &State) -> Option<JobId> {
-    (state.jobs_submitted > 0).then_some(JobId(state.jobs_submitted))
 }
 
 fn known_node(state: &State, node: &NodeName) -> Result<(), Rejection> {

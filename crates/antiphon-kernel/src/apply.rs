@@ -164,7 +164,8 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
     }
 }
 
-fn submit(state: &mut State, spec: &JobSpec) -> JobId {
+/// Takes a job in.
+pub(crate) fn submit(state: &mut State, spec: &JobSpec) -> JobId {
     state.jobs_submitted += 1;
     let id = JobId(state.jobs_submitted);
     let mut waiting_for = BTreeSet::new();

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{BestNode, GpuAmount, Holder, JobId, Millis, Timestamp, WaitReason};
+use antiphon_types::{BestNode, GpuAmount, Holder, JobId, JobSpec, Millis, Timestamp, WaitReason};
 
+use crate::apply::submit;
 use crate::capacity::Capacity;
 use crate::jobs::{Job, JobState, StopPhase};
 use crate::order::{Verdict, walk};
@@ -13,19 +14,19 @@ use crate::state::{Mode, State};
 /// Holders that a reason names.
 const HOLDERS_MAX: usize = 5;
 
-/// Why each job that waits does so, the ruling reason of each.
+/// Why each job that waits does so at `now`, the ruling reason of each.
 #[must_use]
-pub fn waiting(state: &State) -> BTreeMap<JobId, WaitReason> {
+pub fn waiting(state: &State, now: Timestamp) -> BTreeMap<JobId, WaitReason> {
     let mut reasons = BTreeMap::new();
     walk(state, |job, verdict, free| {
         let reason = match verdict {
             Verdict::Starts(_) => stopped_deciding(state),
-            Verdict::BackOff => back_off(state, job),
+            Verdict::BackOff => back_off(job, now),
             Verdict::Behind(front) => Some(WaitReason::Behind {
                 job: front,
                 class: state.jobs[&front].spec.class,
             }),
-            Verdict::Blocked => Some(blocked(state, job, free)),
+            Verdict::Blocked => Some(blocked(state, job, free, now)),
         };
         reasons.extend(reason.map(|reason| (job.id, reason)));
         true
@@ -51,6 +52,15 @@ pub fn waiting(state: &State) -> BTreeMap<JobId, WaitReason> {
     reasons
 }
 
+/// Why a job would wait if it were submitted now; nothing if it would start at once.
+#[must_use]
+pub fn would_wait(state: &State, spec: &JobSpec, now: Timestamp) -> Option<WaitReason> {
+    // On a copy: what is tried out leaves no trace.
+    let mut state = state.clone();
+    let id = submit(&mut state, spec);
+    waiting(&state, now).remove(&id)
+}
+
 /// A job that fits and does not start: only an operator or safe mode can keep it.
 fn stopped_deciding(state: &State) -> Option<WaitReason> {
     match &state.mode {
@@ -62,27 +72,42 @@ fn stopped_deciding(state: &State) -> Option<WaitReason> {
     }
 }
 
-fn back_off(state: &State, job: &Job) -> Option<WaitReason> {
+fn back_off(job: &Job, now: Timestamp) -> Option<WaitReason> {
     let until = job.not_before?;
     let (failures, failures_max) = (job.failures, job.spec.retry.retries_max + 1);
     Some(WaitReason::BackOff {
         until,
-        left: until.since(state.now),
+        left: until.since(now),
         failures,
         failures_max,
     })
 }
 
-fn blocked(state: &State, job: &Job, free: &Capacity<'_>) -> WaitReason {
-    if let Room::Coming = room_for(state, job, free) {
-        let jobs = stopping(state).map(|(victim, _)| victim.id).collect();
-        let until = stopping(state)
-            .map(|(victim, _)| ends_by(state, victim))
-            .max();
-        return WaitReason::Victims {
-            jobs,
-            until: until.unwrap_or(state.now),
-        };
+fn blocked(state: &State, job: &Job, free: &Capacity<'_>, now: Timestamp) -> WaitReason {
+    match room_for(state, job, free) {
+        Room::Coming => {
+            let jobs = stopping(state).map(|(victim, _)| victim.id).collect();
+            let until = stopping(state)
+                .map(|(victim, _)| ends_by(state, victim))
+                .max();
+            return WaitReason::Victims {
+                jobs,
+                until: until.unwrap_or(now),
+            };
+        }
+        Room::Victims(victims) => {
+            let grace = victims
+                .iter()
+                .map(|victim| victim.spec.grace)
+                .max()
+                .unwrap_or_default();
+            let until = now.after(state.policy.checkpoint_wait_ms_max).after(grace);
+            return WaitReason::Victims {
+                jobs: victims.iter().map(|job| job.id).collect(),
+                until,
+            };
+        }
+        Room::None => (),
     }
     let asked = job.spec.gpus();
     let enough = |free: &GpuAmount| *free >= asked;
@@ -118,17 +143,17 @@ fn blocked(state: &State, job: &Job, free: &Capacity<'_>) -> WaitReason {
         asked,
         free: all,
         best,
-        holders: holders(state),
+        holders: holders(state, now),
     }
 }
 
 /// Who holds GPUs, largest first.
-fn holders(state: &State) -> Vec<Holder> {
+fn holders(state: &State, now: Timestamp) -> Vec<Holder> {
     let mut holders: Vec<Holder> = state
         .active_jobs()
         .filter_map(|job| {
             let gpus = job.state.active()?.allocation.gpu_amount();
-            let (job, class, ends_in) = (job.id, job.spec.class, predicted_end(state, job));
+            let (job, class, ends_in) = (job.id, job.spec.class, predicted_end(job, now));
             (!gpus.is_zero()).then_some(Holder {
                 job,
                 class,
@@ -144,12 +169,12 @@ fn holders(state: &State) -> Vec<Holder> {
 
 /// How long a running job still takes, by its own reports.
 #[must_use]
-pub fn predicted_end(state: &State, job: &Job) -> Option<Millis> {
+pub fn predicted_end(job: &Job, now: Timestamp) -> Option<Millis> {
     let progress = job.progress?;
     job.state.active()?;
     let steps = progress.steps_total.saturating_sub(progress.step);
     let whole = Millis::from_millis(steps.checked_mul(progress.step_time.as_millis())?);
-    Some(whole.saturating_sub(state.now.since(progress.at)))
+    Some(whole.saturating_sub(now.since(progress.at)))
 }
 
 /// When a stopping attempt is killed at the latest.

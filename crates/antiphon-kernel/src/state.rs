@@ -108,6 +108,14 @@ impl State {
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id)
     }
+    /// The newest job there is.
+    #[must_use]
+    pub const fn newest_job(&self) -> Option<JobId> {
+        match self.jobs_submitted {
+            0 => None,
+            newest => Some(JobId(newest)),
+        }
+    }
     /// Every node ever offered.
     #[must_use]
     pub const fn nodes(&self) -> &BTreeMap<NodeName, Node> {

@@ -1,1 +1,17 @@
-//! antiphon-server.
+//! The live server: one event loop, one log, an executor that drives backends, and the HTTP API. What is decided, the
+//! kernel decides; this crate reads the clock, stamps, stores and carries out.
+
+pub mod api;
+mod event_loop;
+mod executor;
+pub mod jobfile;
+mod recovery;
+mod signal_plane;
+mod start;
+mod tokens;
+mod view;
+
+pub use event_loop::{Accepted, LoopHandle, Refused};
+pub use recovery::{AuditReport, audit};
+pub use start::{ServerConfig, StartError, Started, start};
+pub use tokens::{TOKEN_FILE, read_token};

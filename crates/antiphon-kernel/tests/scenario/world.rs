@@ -90,7 +90,7 @@ impl World {
                 bug: "1 != 2".into(),
             }),
             ["why", job] => {
-                let reasons = explain::waiting(&self.state);
+                let reasons = explain::waiting(&self.state, self.at);
                 let id = self.id(job);
                 let state = self
                     .state

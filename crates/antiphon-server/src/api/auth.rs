@@ -1,0 +1,52 @@
+//! Who speaks: the user by the token file, an attempt by its own token. Nothing is answered to anybody else.
+
+use std::sync::Arc;
+
+use antiphon_types::AttemptId;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::Shared;
+use super::problem::Fault;
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .strip_prefix("Bearer ")
+}
+
+/// Lets the user pass.
+pub(crate) async fn user(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Fault> {
+    match bearer(request.headers()) {
+        Some(token) if shared.tokens.is_user(token) => Ok(next.run(request).await),
+        Some(_) => Err(refused("the token is not this server's")),
+        None => Err(refused("no token was sent")),
+    }
+}
+
+fn refused(what: &str) -> Fault {
+    let help = "send `Authorization: Bearer TOKEN` with the token from `$XDG_STATE_HOME/antiphon/token`, or set ANTIPHON_TOKEN";
+    Fault::new(StatusCode::UNAUTHORIZED, "AP0502", what, help)
+}
+
+/// Lets the processes of one attempt pass.
+pub(crate) fn attempt(shared: &Shared, headers: &HeaderMap, id: AttemptId) -> Result<(), Fault> {
+    if bearer(headers).is_some_and(|token| shared.tokens.is_attempt(token, id)) {
+        return Ok(());
+    }
+    let help = "send the ANTIPHON_JOB_TOKEN that the attempt was started with";
+    Err(Fault::new(
+        StatusCode::UNAUTHORIZED,
+        "AP0502",
+        format!("the token is not that of {id}"),
+        help,
+    ))
+}

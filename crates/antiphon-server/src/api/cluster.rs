@@ -1,0 +1,149 @@
+//! The server itself, its nodes, and the operators' commands on both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use antiphon_kernel::{Mode, Node};
+use antiphon_types::{Command, NodeName, NodeState};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+
+use super::Shared;
+use super::jobs::run;
+use super::model::{CommandAccepted, NodeList, NodeView, ReasonBody, ServerStatus};
+use super::problem::Fault;
+use super::signals::now;
+use crate::recovery::state_digest;
+
+/// Who and what this server is.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = ServerStatus)))]
+pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<ServerStatus> {
+    let state = shared.view.state().clone();
+    let mut jobs = BTreeMap::new();
+    for job in state.jobs().values() {
+        *jobs.entry(job.state.name().to_owned()).or_insert(0) += 1;
+    }
+    let (mode, mode_reason) = match state.mode() {
+        Mode::Deciding => ("deciding", None),
+        Mode::Paused { reason } => ("paused", Some(reason.clone())),
+        Mode::Safe { bug } => ("safe", Some(bug.clone())),
+    };
+    Json(ServerStatus {
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        backend: shared.backend.name().into(),
+        gpus_virtual: shared.gpus_virtual,
+        mode: mode.into(),
+        mode_reason,
+        seq: state.seq().0,
+        digest: state_digest(&state).to_string(),
+        now_ms: now().as_millis(),
+        jobs,
+        state_dir: shared.state_dir.clone(),
+    })
+}
+
+/// All nodes and who is on them.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = NodeList)))]
+pub(crate) async fn nodes(State(shared): State<Arc<Shared>>) -> Json<NodeList> {
+    let state = shared.view.state();
+    let mut jobs: BTreeMap<&NodeName, Vec<String>> = BTreeMap::new();
+    for job in state.active_jobs() {
+        for slice in job
+            .state
+            .active()
+            .map(|active| active.allocation.by_node())
+            .unwrap_or_default()
+        {
+            jobs.entry(slice.node).or_default().push(job.id.to_string());
+        }
+    }
+    let nodes = state.nodes().iter();
+    let nodes = nodes.map(|(name, node)| node_view(node, jobs.remove(name).unwrap_or_default()));
+    Json(NodeList {
+        nodes: nodes.collect(),
+    })
+}
+
+fn node_view(node: &Node, jobs: Vec<String>) -> NodeView {
+    let (state, reason) = match &node.state {
+        NodeState::Ready => ("ready", None),
+        NodeState::Draining { reason } => ("draining", Some(reason.clone())),
+        NodeState::Down { evidence } => ("down", Some(evidence.clone())),
+    };
+    NodeView {
+        name: node.spec.name.to_string(),
+        state: state.into(),
+        reason,
+        gpu_type: node.spec.gpu_type.clone(),
+        gpus: node.spec.gpus,
+        gpus_virtual: node.spec.gpus_virtual,
+        gpu_memory_bytes: node.spec.gpu_memory.get(),
+        gpus_free_thousandths: node.free.gpu_amount().thousandths(),
+        cpus: node.spec.cpus,
+        cpus_free: node.free.cpus,
+        memory_bytes: node.spec.memory.get(),
+        memory_free_bytes: node.free.memory.get(),
+        jobs,
+    }
+}
+
+fn reason(body: Option<Json<ReasonBody>>) -> String {
+    body.map(|Json(body)| body.reason).unwrap_or_default()
+}
+
+/// Takes no new tasks on a node; those it has run on.
+#[utoipa::path(post, path = "/v1/nodes/{node}/drain", request_body = ReasonBody, responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn drain(
+    State(shared): State<Arc<Shared>>,
+    Path(node): Path<String>,
+    headers: HeaderMap,
+    body: Option<Json<ReasonBody>>,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let (node, reason) = (NodeName(node), reason(body));
+    run(&shared, &headers, Command::Drain { node, reason }).await
+}
+
+/// Takes tasks on a node again.
+#[utoipa::path(post, path = "/v1/nodes/{node}/undrain", responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn undrain(
+    State(shared): State<Arc<Shared>>,
+    Path(node): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<CommandAccepted>, Fault> {
+    run(
+        &shared,
+        &headers,
+        Command::Undrain {
+            node: NodeName(node),
+        },
+    )
+    .await
+}
+
+/// Stops deciding; jobs run on.
+#[utoipa::path(post, path = "/v1/pause", request_body = ReasonBody, responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn pause(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Option<Json<ReasonBody>>,
+) -> Result<Json<CommandAccepted>, Fault> {
+    run(
+        &shared,
+        &headers,
+        Command::Pause {
+            reason: reason(body),
+        },
+    )
+    .await
+}
+
+/// Decides again; also the way out of safe mode.
+#[utoipa::path(post, path = "/v1/unpause", responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn unpause(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Result<Json<CommandAccepted>, Fault> {
+    run(&shared, &headers, Command::Unpause).await
+}

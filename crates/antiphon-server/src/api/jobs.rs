@@ -1,0 +1,387 @@
+//! Jobs: submit, look, ask why, and the commands on one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLockReadGuard};
+
+use antiphon_kernel::{Capacity, Job, State as KernelState, admit, explain, place};
+use antiphon_types::{Command, CommandId, Direct, DirectiveBody, JobId, JobSpec, Rejection};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
+
+use super::Shared;
+use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
+use super::problem::Fault;
+use super::render;
+use super::signals::now;
+use crate::jobfile::{self, Context};
+
+/// Jobs on one page, at most.
+const PAGE_MAX: usize = 1_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListQuery {
+    /// Ended jobs too.
+    #[serde(default)]
+    all: bool,
+    /// Only jobs in this state.
+    state: Option<String>,
+    /// Where the page before said to go on.
+    cursor: Option<String>,
+    /// Jobs on the page; default and most: 1,000.
+    limit: Option<usize>,
+}
+
+/// Jobs in service order: running ones, the queue, held ones, then ended ones, newest first.
+#[utoipa::path(get, path = "/v1/jobs", params(ListQuery), responses((status = 200, body = JobPage)))]
+pub(crate) async fn list(
+    State(shared): State<Arc<Shared>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<JobPage>, Fault> {
+    let Query(query) = query?;
+    let state = shared.view.state();
+    let reasons = explain::waiting(&state, now());
+    let mut order: Vec<&Job> = state.active_jobs().chain(state.queued_jobs()).collect();
+    let seen = |job: &&Job| {
+        job.state.active().is_some()
+            || (matches!(job.state, antiphon_kernel::JobState::Pending { .. })
+                && job.waiting_for.is_empty()
+                && job.dead_dependency.is_none())
+    };
+    order.extend(
+        state
+            .jobs()
+            .values()
+            .filter(|job| !seen(job) && !job.state.is_ended()),
+    );
+    if query.all {
+        order.extend(
+            state
+                .jobs()
+                .values()
+                .rev()
+                .filter(|job| job.state.is_ended()),
+        );
+    }
+    order.retain(|job| {
+        query
+            .state
+            .as_ref()
+            .is_none_or(|wanted| wanted == job.state.name())
+    });
+    let after: Option<JobId> = query
+        .cursor
+        .as_deref()
+        .and_then(|cursor| cursor.parse().ok());
+    let start = after
+        .and_then(|after| order.iter().position(|job| job.id == after))
+        .map_or(0, |at| at + 1);
+    let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
+    let page = order.iter().skip(start).take(limit);
+    let jobs: Vec<_> = page
+        .map(|job| render::summary(&shared, &state, job, reasons.get(&job.id)))
+        .collect();
+    let next = (start + jobs.len() < order.len())
+        .then(|| jobs.last().map(|job| job.id.clone()))
+        .flatten();
+    Ok(Json(JobPage { jobs, next }))
+}
+
+/// Submits a job file given as JSON.
+#[utoipa::path(post, path = "/v1/jobs", request_body = Object, responses((status = 201, body = CommandAccepted)))]
+pub(crate) async fn submit(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Result<Json<Value>, JsonRejection>,
+) -> Result<(StatusCode, Json<CommandAccepted>), Fault> {
+    let Json(value) = body?;
+    // A command that was carried out is answered as then, whatever has changed since.
+    let first = command_id(&headers).and_then(|id| shared.view.state().command(&id).cloned());
+    if let Some(first) = first {
+        let job = first.job.map(|job| job.to_string());
+        let accepted = CommandAccepted {
+            seq: first.seq.0,
+            job,
+            repeated: true,
+            warnings: Vec::new(),
+        };
+        return Ok((StatusCode::OK, Json(accepted)));
+    }
+    let (spec, warnings) = read(&shared, value)?;
+    let subject = format!("job `{}`", spec.name);
+    shared
+        .backend
+        .preflight(&spec)
+        .await
+        .map_err(|error| Fault::from(error).about(&subject))?;
+    let command = Command::Submit {
+        spec: Box::new(spec),
+    };
+    let Json(mut accepted) = run(&shared, &headers, command)
+        .await
+        .map_err(|fault| fault.about(&subject))?;
+    accepted.warnings = warnings;
+    Ok((StatusCode::CREATED, Json(accepted)))
+}
+
+/// Says what a job file would do if it were submitted now; submits nothing.
+#[utoipa::path(post, path = "/v1/check", request_body = Object, responses((status = 200, body = CheckReport)))]
+pub(crate) async fn check(
+    State(shared): State<Arc<Shared>>,
+    body: Result<Json<Value>, JsonRejection>,
+) -> Result<Json<CheckReport>, Fault> {
+    let Json(value) = body?;
+    let (spec, warnings) = read(&shared, value)?;
+    let subject = format!("job `{}`", spec.name);
+    shared
+        .backend
+        .preflight(&spec)
+        .await
+        .map_err(|error| Fault::from(error).about(&subject))?;
+    let state = shared.view.state();
+    let command = Command::Submit {
+        spec: Box::new(spec.clone()),
+    };
+    admit(&state, &command).map_err(|rejection| Fault::from(rejection).about(&subject))?;
+    let reason = explain::would_wait(&state, &spec, now());
+    let allocation = reason
+        .is_none()
+        .then(|| place(&Capacity::free(&state), &spec))
+        .flatten();
+    Ok(Json(CheckReport {
+        starts_now: reason.is_none(),
+        allocation: allocation.map(|allocation| allocation.to_string()),
+        reason: reason.map(|reason| reason.to_string()),
+        warnings,
+    }))
+}
+
+fn read(shared: &Shared, value: Value) -> Result<(JobSpec, Vec<String>), Fault> {
+    let file = jobfile::from_value(value)?;
+    let state = shared.view.state();
+    let team = file.team.as_deref().unwrap_or("default").to_owned();
+    let find = |name: &str| {
+        let by_id = name
+            .parse::<JobId>()
+            .ok()
+            .filter(|id| state.job(*id).is_some());
+        by_id.or_else(|| newest_named(&state, &team, name))
+    };
+    let spec = jobfile::to_spec(
+        &file,
+        &Context {
+            user: &shared.user,
+            find: &find,
+        },
+    )?;
+    Ok((spec, jobfile::warnings(&file)))
+}
+
+fn newest_named(state: &KernelState, team: &str, name: &str) -> Option<JobId> {
+    let living = state.job_named(team, name).map(|job| job.id);
+    let same = |job: &&Job| job.spec.team == team && job.spec.name == name;
+    living.or_else(|| state.jobs().values().rev().find(same).map(|job| job.id))
+}
+
+/// Finds a job by its id or its name.
+pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job, Fault> {
+    if let Ok(id) = text.parse::<JobId>() {
+        let newest = state.newest_job();
+        return state
+            .job(id)
+            .ok_or_else(|| Rejection::UnknownJob { job: id, newest }.into());
+    }
+    let named = |job: &&Job| job.spec.name == text;
+    let living = state
+        .jobs()
+        .values()
+        .rev()
+        .find(|job| named(job) && !job.state.is_ended());
+    living
+        .or_else(|| state.jobs().values().rev().find(named))
+        .ok_or_else(|| {
+            let names = state.jobs().values().map(|job| job.spec.name.as_str());
+            let nearest = names
+                .map(|name| (strsim::damerau_levenshtein(text, name), name))
+                .min();
+            let help = nearest.filter(|(distance, _)| *distance <= 3).map_or_else(
+                || "`antiphon jobs --all` lists the jobs there are".to_owned(),
+                |(_, name)| {
+                    format!("did you mean `{name}`? `antiphon jobs --all` lists the jobs there are")
+                },
+            );
+            Fault::new(
+                StatusCode::NOT_FOUND,
+                "AP0101",
+                format!("there is no job `{text}`"),
+                help,
+            )
+        })
+}
+
+/// Everything about a job.
+#[utoipa::path(get, path = "/v1/jobs/{job}", responses((status = 200, body = JobDetail)))]
+pub(crate) async fn show(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+) -> Result<Json<JobDetail>, Fault> {
+    let state = shared.view.state();
+    let job = find_job(&state, &job)?;
+    Ok(Json(render::detail(&shared, &state, job)))
+}
+
+/// Why a job waits, runs where it runs, or ended.
+#[utoipa::path(get, path = "/v1/jobs/{job}/why", responses((status = 200, body = WhyView)))]
+pub(crate) async fn why(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+) -> Result<Json<WhyView>, Fault> {
+    let state = shared.view.state();
+    let job = find_job(&state, &job)?;
+    Ok(Json(render::why(&state, job)))
+}
+
+/// Ends a job for good.
+#[utoipa::path(post, path = "/v1/jobs/{job}/cancel", responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<CommandAccepted>, Fault> {
+    on_job(&shared, &headers, &job, |job| Command::Cancel { job }).await
+}
+
+/// Keeps a job from running; a running one saves a checkpoint and stops first.
+#[utoipa::path(post, path = "/v1/jobs/{job}/hold", responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn hold(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<CommandAccepted>, Fault> {
+    on_job(&shared, &headers, &job, |job| Command::Hold { job }).await
+}
+
+/// Lets a held job run again.
+#[utoipa::path(post, path = "/v1/jobs/{job}/release", responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn release(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<CommandAccepted>, Fault> {
+    on_job(&shared, &headers, &job, |job| Command::Release { job }).await
+}
+
+/// Makes a running job save a checkpoint and go back to its place in the queue.
+#[utoipa::path(post, path = "/v1/jobs/{job}/preempt", responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn preempt(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<CommandAccepted>, Fault> {
+    on_job(&shared, &headers, &job, |job| Command::Preempt { job }).await
+}
+
+/// Sends a directive to a job's trainer.
+#[utoipa::path(post, path = "/v1/jobs/{job}/directives", request_body = DirectiveBodyIn, responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn direct(
+    State(shared): State<Arc<Shared>>,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+    body: Result<Json<DirectiveBodyIn>, JsonRejection>,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let Json(given) = body?;
+    let reason = if given.reason.is_empty() {
+        format!("asked by {}", shared.user)
+    } else {
+        given.reason.clone()
+    };
+    let body = directive(given)?;
+    on_job(&shared, &headers, &job, |job| {
+        Command::Direct(Direct { job, body, reason })
+    })
+    .await
+}
+
+fn directive(given: DirectiveBodyIn) -> Result<DirectiveBody, Fault> {
+    let wrong = |detail: String, help: &str| {
+        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "AP0501", detail, help)
+    };
+    let shard = || {
+        given
+            .shard
+            .clone()
+            .ok_or_else(|| wrong(format!("`{}` names no shard", given.what), "give `shard`"))
+    };
+    match given.what.as_str() {
+        "checkpoint" => Ok(DirectiveBody::Checkpoint),
+        "stop" => Ok(DirectiveBody::Stop),
+        "pause_shard" => Ok(DirectiveBody::PauseShard { shard: shard()? }),
+        "resume_shard" => Ok(DirectiveBody::ResumeShard { shard: shard()? }),
+        "set_weights" => {
+            let mut weights = BTreeMap::new();
+            for (shard, weight) in &given.weights {
+                if !(0.0..=1_000.0).contains(weight) {
+                    let detail =
+                        format!("weight {weight} of shard `{shard}` lies outside 0 to 1000");
+                    return Err(wrong(
+                        detail,
+                        "1 is the shard's original weight, 0 takes it out",
+                    ));
+                }
+                weights.insert(shard.clone(), (weight * 1_000_000.0).round() as u32);
+            }
+            if weights.is_empty() {
+                return Err(wrong(
+                    "`set_weights` names no shard".into(),
+                    "give `weights`, like {\"neuro_002\": 0}",
+                ));
+            }
+            Ok(DirectiveBody::SetWeights { weights })
+        }
+        other => Err(wrong(
+            format!("there is no directive `{other}`"),
+            "there are: set_weights, pause_shard, resume_shard, checkpoint, stop; `POST ../preempt` sends a yield",
+        )),
+    }
+}
+
+async fn on_job(
+    shared: &Arc<Shared>,
+    headers: &HeaderMap,
+    job: &str,
+    command: impl FnOnce(JobId) -> Command,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let id = {
+        let state: RwLockReadGuard<'_, KernelState> = shared.view.state();
+        find_job(&state, job)?.id
+    };
+    run(shared, headers, command(id)).await
+}
+
+/// Runs a command under the client's idempotency key, if it gave one.
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    headers: &HeaderMap,
+    command: Command,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let accepted = shared
+        .inputs
+        .command(shared.user.clone(), command_id(headers), command)
+        .await?;
+    Ok(Json(CommandAccepted {
+        seq: accepted.seq.0,
+        job: accepted.job.map(|job| job.to_string()),
+        repeated: accepted.repeated,
+        warnings: Vec::new(),
+    }))
+}
+
+fn command_id(headers: &HeaderMap) -> Option<CommandId> {
+    let key = headers.get("idempotency-key")?.to_str().ok()?;
+    (!key.is_empty() && key.len() <= 200).then(|| CommandId(key.to_owned()))
+}

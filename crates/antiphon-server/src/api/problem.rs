@@ -1,0 +1,134 @@
+//! Refusals and failures as RFC 9457 problems, with the same code, detail and help as everywhere else.
+
+use antiphon_backends::Preflight;
+use antiphon_types::Rejection;
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::model::Problem;
+use crate::event_loop::Refused;
+use crate::jobfile::JobFileError;
+
+/// A problem on its way out.
+#[derive(Debug)]
+pub(crate) struct Fault(Box<Problem>);
+
+impl Fault {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &str,
+        detail: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self(Box::new(Problem {
+            kind: format!("docs/errors/{code}.md"),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail: detail.into(),
+            help: help.into(),
+        }))
+    }
+
+    /// The same, about a job.
+    pub(crate) fn about(mut self, subject: &str) -> Self {
+        self.0.detail = format!("{subject} is refused: {}", self.0.detail);
+        self
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(*self.0)).into_response();
+        let problem = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, problem);
+        response
+    }
+}
+
+impl From<Rejection> for Fault {
+    fn from(rejection: Rejection) -> Self {
+        let status = match &rejection {
+            Rejection::UnknownJob { .. } | Rejection::UnknownNode { .. } => StatusCode::NOT_FOUND,
+            Rejection::WrongState { .. }
+            | Rejection::DuplicateName { .. }
+            | Rejection::KeyReused { .. }
+            | Rejection::NotPaused => StatusCode::CONFLICT,
+            Rejection::TooWide { .. }
+            | Rejection::UnknownDependency { .. }
+            | Rejection::DeadDependency { .. }
+            | Rejection::OverLimit { .. }
+            | Rejection::UnknownGpuType { .. }
+            | Rejection::UnevenSplit { .. }
+            | Rejection::FractionOfMany { .. }
+            | Rejection::TooLarge { .. }
+            | Rejection::NoCommand { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self::new(
+            status,
+            rejection.code(),
+            rejection.to_string(),
+            rejection.help(),
+        )
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Rejection(rejection) => rejection.into(),
+            Refused::Bug(bug) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "AP0410",
+                format!("a bug was caught and nothing was changed: {bug}"),
+                "jobs run on; report the bug with the server's output, then `antiphon unpause`",
+            ),
+            Refused::Stopping => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "AP0505",
+                "the server is stopping",
+                "send the command again with the same idempotency key once it is back",
+            ),
+        }
+    }
+}
+
+impl From<JobFileError> for Fault {
+    fn from(error: JobFileError) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            error.code,
+            error.what,
+            error.help,
+        )
+    }
+}
+
+impl From<Preflight> for Fault {
+    fn from(error: Preflight) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            error.code(),
+            error.to_string(),
+            error.help(),
+        )
+    }
+}
+
+impl From<JsonRejection> for Fault {
+    fn from(error: JsonRejection) -> Self {
+        let help = "see `/v1/openapi.json` for what the body holds";
+        Self::new(error.status(), "AP0501", error.body_text(), help)
+    }
+}
+
+impl From<QueryRejection> for Fault {
+    fn from(error: QueryRejection) -> Self {
+        let help = "see `/v1/openapi.json` for the parameters there are";
+        Self::new(error.status(), "AP0501", error.body_text(), help)
+    }
+}

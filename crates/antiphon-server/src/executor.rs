@@ -1,0 +1,316 @@
+//! antiphon's hand: carries actions out on the backend, one hand an attempt, and reports what the backend sees. Repeats
+//! what may not have happened, decides nothing, and never takes a failed look for an end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use antiphon_backends::{Backend, Launch, TaskSeen};
+use antiphon_kernel::{Job, JobState, StopPhase, TaskPhase};
+use antiphon_types::{Action, AttemptId, Exit, JobId, Observation, TaskId};
+use tokio::sync::mpsc;
+
+use crate::event_loop::LoopHandle;
+use crate::tokens::Tokens;
+use crate::view::View;
+
+/// Wait before an order that failed is given again.
+const RETRY: Duration = Duration::from_secs(2);
+/// Looks at an attempt whose hand is idle, in case a change was missed.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What the hands need.
+pub(crate) struct Executor {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) view: Arc<View>,
+    pub(crate) inputs: LoopHandle,
+    pub(crate) tokens: Arc<Tokens>,
+    /// Where trainers and supervisors find this server.
+    pub(crate) url: String,
+}
+
+/// What a hand is told.
+enum Order {
+    Launch,
+    Terminate,
+    Kill,
+    Look,
+    Forget,
+}
+
+impl Executor {
+    /// Carries actions out until the loop is gone. First takes up what an earlier server left under way.
+    pub(crate) async fn run(self, mut actions: mpsc::UnboundedReceiver<Action>) {
+        let this = Arc::new(self);
+        let mut hands: BTreeMap<AttemptId, mpsc::UnboundedSender<Order>> = BTreeMap::new();
+        for (attempt, orders) in this.left_under_way() {
+            let hand = this.clone().hand(attempt);
+            orders.into_iter().for_each(|order| drop(hand.send(order)));
+            hands.insert(attempt, hand);
+        }
+        loop {
+            tokio::select! {
+                action = actions.recv() => {
+                    let Some(action) = action else { return };
+                    let Some((attempt, order)) = order(&action) else { continue };
+                    let last = matches!(order, Order::Forget);
+                    let hand = hands.entry(attempt).or_insert_with(|| this.clone().hand(attempt));
+                    let _ = hand.send(order);
+                    if last {
+                        hands.remove(&attempt);
+                    }
+                }
+                changed = this.backend.changed() => {
+                    for attempt in changed {
+                        if let Some(hand) = hands.get(&attempt) {
+                            let _ = hand.send(Order::Look);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Attempts that the log says are under way, and what may not have been carried out of what was decided for them.
+    fn left_under_way(&self) -> Vec<(AttemptId, Vec<Order>)> {
+        let state = self.view.state();
+        let orders = |job: &Job| match &job.state {
+            JobState::Stopping {
+                phase: StopPhase::Grace { .. },
+                ..
+            } => {
+                vec![Order::Look, Order::Terminate]
+            }
+            JobState::Stopping {
+                phase: StopPhase::Killed,
+                ..
+            } => vec![Order::Look, Order::Kill],
+            JobState::Starting { .. } => vec![Order::Launch],
+            JobState::Running { .. }
+            | JobState::Stopping { .. }
+            | JobState::Pending { .. }
+            | JobState::Held { .. }
+            | JobState::Succeeded { .. }
+            | JobState::Failed { .. }
+            | JobState::Canceled { .. } => vec![Order::Look],
+        };
+        state
+            .active_jobs()
+            .filter_map(|job| Some((job.state.active()?.attempt, orders(job))))
+            .collect()
+    }
+
+    /// A hand: carries the orders of one attempt out in sequence.
+    fn hand(self: Arc<Self>, attempt: AttemptId) -> mpsc::UnboundedSender<Order> {
+        let (sender, mut orders) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                let order = match tokio::time::timeout(LOOK_EVERY, orders.recv()).await {
+                    Ok(Some(order)) => order,
+                    Ok(None) => return,
+                    Err(_) => Order::Look,
+                };
+                match order {
+                    Order::Launch => self.launch(attempt).await,
+                    Order::Terminate => {
+                        self.repeat(attempt, "SIGTERM", || self.backend.terminate(attempt))
+                            .await
+                    }
+                    Order::Kill => {
+                        self.repeat(attempt, "SIGKILL", || self.backend.kill(attempt))
+                            .await
+                    }
+                    Order::Look => self.look(attempt).await,
+                    Order::Forget => {
+                        self.backend.forget(attempt).await;
+                        return;
+                    }
+                }
+            }
+        });
+        sender
+    }
+
+    async fn launch(&self, attempt: AttemptId) {
+        // The launch is made from the committed state, not from the action, so that a repeated one is the same.
+        let Some(launch) = self.launch_of(attempt) else {
+            return;
+        };
+        if let Err(error) = self.backend.launch(&launch).await {
+            let evidence = format!("{attempt} could not be launched: {}", chain(&error));
+            tracing::warn!(%attempt, evidence, "launch failed");
+            for task in &launch.allocation.tasks {
+                let task = TaskId {
+                    attempt,
+                    role: task.role.clone(),
+                    index: task.index,
+                };
+                let exit = Exit::Lost {
+                    evidence: evidence.clone(),
+                };
+                let seen = self.backend.seen(attempt).await;
+                // Tasks that were handed over before the failure are stopped by the kernel, which sees a broken gang.
+                if seen.is_ok_and(|seen| seen.is_none_or(|seen| !seen.tasks.contains_key(&task))) {
+                    let _ = self
+                        .inputs
+                        .observe(Observation::TaskEnded { task, exit })
+                        .await;
+                }
+            }
+        }
+        self.look(attempt).await;
+    }
+
+    fn launch_of(&self, attempt: AttemptId) -> Option<Launch> {
+        let state = self.view.state();
+        let job = state.job(attempt.job)?;
+        let JobState::Starting { active } = &job.state else {
+            return None;
+        };
+        if active.attempt != attempt {
+            return None;
+        }
+        let mut environment = BTreeMap::from([
+            ("ANTIPHON_URL".to_owned(), self.url.clone()),
+            (
+                "ANTIPHON_JOB_TOKEN".to_owned(),
+                self.tokens.of_attempt(attempt),
+            ),
+            (
+                "ANTIPHON_CLASS".to_owned(),
+                job.spec.class.name().to_owned(),
+            ),
+        ]);
+        if let Some(saved) = &job.checkpoint {
+            let dir = job
+                .spec
+                .checkpoint
+                .as_ref()
+                .map_or("", |spec| spec.dir.as_str());
+            let path = std::path::Path::new(dir).join(&saved.path);
+            environment.insert(
+                "ANTIPHON_RESUME_FROM".into(),
+                path.to_string_lossy().into_owned(),
+            );
+        }
+        Some(Launch {
+            attempt,
+            spec: job.spec.clone(),
+            allocation: active.allocation.clone(),
+            environment,
+        })
+    }
+
+    /// Gives an order until it has been given, or the attempt is over.
+    async fn repeat<F>(&self, attempt: AttemptId, order: &str, give: impl Fn() -> F)
+    where
+        F: Future<Output = Result<(), antiphon_backends::BackendError>>,
+    {
+        while let Err(error) = give().await {
+            let error = chain(&error);
+            tracing::warn!(%attempt, order, error, "an order could not be given; again in 2 s");
+            tokio::time::sleep(RETRY).await;
+            if !self.is_current(attempt) {
+                return;
+            }
+        }
+        self.look(attempt).await;
+    }
+
+    fn is_current(&self, attempt: AttemptId) -> bool {
+        let state = self.view.state();
+        let active = state.job(attempt.job).and_then(|job| job.state.active());
+        active.is_some_and(|active| active.attempt == attempt)
+    }
+
+    /// Compares what the backend sees with what the log says, and reports the difference.
+    async fn look(&self, attempt: AttemptId) {
+        let seen = match self.backend.seen(attempt).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                // Not evidence of anything: it is looked at again.
+                tracing::warn!(%attempt, error = chain(&error), "an attempt could not be looked at");
+                return;
+            }
+        };
+        for (task, phase) in self.tasks_of(attempt) {
+            let sight = seen.as_ref().and_then(|seen| seen.tasks.get(&task));
+            let observation = match (phase, sight) {
+                (TaskPhase::Launched, Some(TaskSeen::Running)) => Observation::TaskStarted { task },
+                (TaskPhase::Launched | TaskPhase::Started, Some(TaskSeen::Ended(exit))) => {
+                    Observation::TaskEnded {
+                        task,
+                        exit: exit.clone(),
+                    }
+                }
+                // It ran, and the backend says positively that it does not know it: its traces were removed.
+                (TaskPhase::Started, None) => {
+                    let evidence = format!("{} no longer knows it", self.backend.name());
+                    Observation::TaskEnded {
+                        task,
+                        exit: Exit::Lost { evidence },
+                    }
+                }
+                (TaskPhase::Launched, None) if self.is_stopping(attempt.job) => {
+                    Observation::TaskEnded {
+                        task,
+                        exit: Exit::Superseded,
+                    }
+                }
+                (TaskPhase::Ended { .. }, _)
+                | (TaskPhase::Launched, None | Some(TaskSeen::Starting | TaskSeen::Orphaned))
+                | (
+                    TaskPhase::Started,
+                    Some(TaskSeen::Starting | TaskSeen::Running | TaskSeen::Orphaned),
+                ) => {
+                    continue;
+                }
+            };
+            if self.inputs.observe(observation).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn tasks_of(&self, attempt: AttemptId) -> Vec<(TaskId, TaskPhase)> {
+        let state = self.view.state();
+        let active = state.job(attempt.job).and_then(|job| job.state.active());
+        let current = active.filter(|active| active.attempt == attempt);
+        current.map_or_else(Vec::new, |active| {
+            active
+                .tasks
+                .iter()
+                .map(|(task, phase)| (task.clone(), phase.clone()))
+                .collect()
+        })
+    }
+
+    fn is_stopping(&self, job: JobId) -> bool {
+        let state = self.view.state();
+        state
+            .job(job)
+            .is_some_and(|job| matches!(job.state, JobState::Stopping { .. }))
+    }
+}
+
+fn order(action: &Action) -> Option<(AttemptId, Order)> {
+    match action {
+        Action::Launch { attempt, .. } => Some((*attempt, Order::Launch)),
+        Action::Terminate { attempt, .. } => Some((*attempt, Order::Terminate)),
+        Action::Kill { attempt, .. } => Some((*attempt, Order::Kill)),
+        Action::Settle { attempt, .. } => Some((*attempt, Order::Forget)),
+        // Directives are fetched by the trainer; the rest happens in the state alone.
+        Action::Yield { .. } | Action::Direct { .. } | Action::Abandon { .. } => None,
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,339 @@
+//! Starts a server: lock, log, state, port, tokens, inventory, then the loop. Every way this can fail says what to do.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use antiphon_backends::Backend;
+use antiphon_kernel::State;
+use antiphon_store::{Log, SqliteLog, StoreError};
+use antiphon_types::{Command, NodeSpec, NodeState, Observation, Policy};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::api::{Shared, router};
+use crate::event_loop::{EventLoop, LoopHandle};
+use crate::executor::{Executor, chain};
+use crate::recovery::{ImageKeeper, load};
+use crate::signal_plane::SignalPlane;
+use crate::tokens::Tokens;
+use crate::view::View;
+
+/// What a server is started with.
+pub struct ServerConfig {
+    /// Where it listens; loopback only.
+    pub listen: SocketAddr,
+    /// Directory of log, outputs and token.
+    pub state_dir: PathBuf,
+    /// The kernel's settings.
+    pub policy: Policy,
+    /// The system that starts processes.
+    pub backend: Arc<dyn Backend>,
+    /// The person on whose behalf it runs.
+    pub user: String,
+}
+
+/// Why a server could not be started, or went down.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Anything but loopback needs TLS and roles, which are not there yet.
+    #[error("{0} is not a loopback address")]
+    NotLoopback(SocketAddr),
+    /// Somebody listens there already.
+    #[error("port {port} of {ip} is taken", ip = .listen.ip(), port = .listen.port())]
+    PortTaken {
+        /// Where.
+        listen: SocketAddr,
+    },
+    /// The port cannot be had for another reason.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// Where.
+        listen: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The log cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file in the state directory cannot be used.
+    #[error("cannot use the state directory `{}`", dir.display())]
+    StateDir {
+        /// The directory.
+        dir: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The backend cannot say what nodes it has.
+    #[error("the {backend} backend cannot list its nodes")]
+    Nodes {
+        /// The backend.
+        backend: &'static str,
+        /// Why not.
+        #[source]
+        source: antiphon_backends::BackendError,
+    },
+    /// The log could not be written: a failed write is not retried over.
+    #[error("the log could not be written, so nothing more is decided; jobs run on")]
+    LogFailed(#[source] StoreError),
+    /// The HTTP server failed.
+    #[error("the HTTP server failed")]
+    Http(#[source] io::Error),
+}
+
+impl StartError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::PortTaken { .. } | Self::Listen { .. } => "AP0401",
+            Self::Store(StoreError::Locked { .. }) => "AP0402",
+            Self::Store(StoreError::DiskFull { .. }) => "AP0403",
+            Self::Store(StoreError::Corrupt { .. } | StoreError::Undecodable { .. }) => "AP0404",
+            Self::Store(StoreError::Newer { .. }) => "AP0407",
+            Self::Store(_) | Self::StateDir { .. } => "AP0412",
+            Self::NotLoopback(_) => "AP0409",
+            Self::LogFailed(StoreError::DiskFull { .. }) => "AP0403",
+            Self::LogFailed(_) => "AP0411",
+            Self::Nodes { .. } => "AP0413",
+            Self::Http(_) => "AP0414",
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn help(&self) -> String {
+        match self {
+            Self::NotLoopback(_) => {
+                "listen on 127.0.0.1; forward the port with ssh to reach it from elsewhere".into()
+            }
+            Self::PortTaken { listen } => format!(
+                "`antiphon jobs` shows whether it is an antiphon server; choose another port with `--listen {}:{}`",
+                listen.ip(),
+                listen.port().wrapping_add(1).max(1024)
+            ),
+            Self::Listen { .. } => "choose another address with `--listen`".into(),
+            Self::Store(error) => error.help(),
+            Self::StateDir { .. } => {
+                "give this user write permission, or choose another with `--state-dir`".into()
+            }
+            Self::Nodes { .. } => "see the cause above; nothing was changed".into(),
+            Self::LogFailed(error) => format!(
+                "{}; then `antiphon up` again takes up what runs",
+                error.help()
+            ),
+            Self::Http(_) => "`antiphon up` again takes up what runs".into(),
+        }
+    }
+}
+
+/// A server that runs.
+pub struct Started {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Attempts that an earlier server left running and this one has taken up.
+    pub adopted: usize,
+    /// Jobs that have not ended.
+    pub jobs_living: usize,
+    /// Nodes that take tasks.
+    pub nodes: Vec<NodeSpec>,
+    view: Arc<View>,
+    inputs: LoopHandle,
+    running: JoinHandle<Result<(), StoreError>>,
+    serving: JoinHandle<io::Result<()>>,
+    executing: JoinHandle<()>,
+}
+
+impl Started {
+    /// Runs until the server fails, or `stop` completes; then takes no more requests, closes the log and returns how many
+    /// jobs run on.
+    ///
+    /// # Errors
+    /// Where the log could not be written or the HTTP server failed.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<usize, StartError> {
+        let Self {
+            mut running,
+            mut serving,
+            executing,
+            inputs,
+            view,
+            ..
+        } = self;
+        tokio::select! {
+            ended = &mut running => return Err(StartError::LogFailed(ended_with(ended))),
+            ended = &mut serving => return Err(StartError::Http(ended.map_or_else(io::Error::other, |ended| ended.err().unwrap_or_else(|| io::Error::other("it ended"))))),
+            () = stop => (),
+        }
+        // Requests that wait for an answer are cut off; clients repeat them under their idempotency key.
+        serving.abort();
+        executing.abort();
+        let _ = serving.await;
+        let _ = executing.await;
+        drop(inputs);
+        let running_on = view.state().active_jobs().count();
+        drop(view);
+        match tokio::time::timeout(std::time::Duration::from_secs(10), running).await {
+            Ok(Ok(Err(error))) => Err(StartError::LogFailed(error)),
+            Ok(_) | Err(_) => Ok(running_on),
+        }
+    }
+}
+
+fn ended_with(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> StoreError {
+    match ended {
+        Ok(Err(error)) => error,
+        Ok(Ok(())) => StoreError::Failed {
+            place: "the log".into(),
+            cause: "the loop ended".into(),
+        },
+        Err(error) => StoreError::Failed {
+            place: "the log".into(),
+            cause: error.to_string(),
+        },
+    }
+}
+
+/// Starts a server.
+///
+/// # Errors
+/// Where anything that it needs cannot be had; nothing is left half-started.
+pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
+    if !config.listen.ip().is_loopback() {
+        return Err(StartError::NotLoopback(config.listen));
+    }
+    let log: Arc<dyn Log> = Arc::new(SqliteLog::open(&config.state_dir)?);
+    let listener = listen(config.listen).await?;
+    let address = listener.local_addr().map_err(StartError::Http)?;
+    let tokens = Tokens::open(&config.state_dir).map_err(|source| StartError::StateDir {
+        dir: config.state_dir.clone(),
+        source,
+    })?;
+    let tokens = Arc::new(tokens);
+    let state = load(&*log).await?;
+    let fence = log.acquire(&format!("pid {}", std::process::id())).await?;
+    let nodes = config
+        .backend
+        .nodes()
+        .await
+        .map_err(|source| StartError::Nodes {
+            backend: config.backend.name(),
+            source,
+        })?;
+    write_address(&config.state_dir, address);
+
+    let (adopted, living) = (state.active_jobs().count(), living(&state));
+    let images = ImageKeeper::new(log.clone(), fence, state.seq());
+    let (actions, orders) = mpsc::unbounded_channel();
+    let view = Arc::new(View::new(state.clone()));
+    let (event_loop, inputs) =
+        EventLoop::new(state, view.clone(), log.clone(), fence, images, actions);
+    let running = tokio::spawn(event_loop.run());
+    tell_what_is_new(&view, &inputs, &nodes, config.policy, &config.user).await;
+
+    let executor = Executor {
+        backend: config.backend.clone(),
+        view: view.clone(),
+        inputs: inputs.clone(),
+        tokens: tokens.clone(),
+        url: format!("http://{address}"),
+    };
+    let executing = tokio::spawn(executor.run(orders));
+    let shared = Arc::new(Shared {
+        view: view.clone(),
+        inputs: inputs.clone(),
+        log,
+        backend: config.backend,
+        tokens,
+        signals: SignalPlane::default(),
+        user: config.user,
+        state_dir: config.state_dir.display().to_string(),
+        gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
+    });
+    let app = router(shared);
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+    Ok(Started {
+        listen: address,
+        adopted,
+        jobs_living: living,
+        nodes,
+        view,
+        inputs,
+        running,
+        serving,
+        executing,
+    })
+}
+
+fn living(state: &State) -> usize {
+    state
+        .jobs()
+        .values()
+        .filter(|job| !job.state.is_ended())
+        .count()
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            StartError::PortTaken { listen: address }
+        } else {
+            StartError::Listen {
+                listen: address,
+                source,
+            }
+        }
+    })
+}
+
+/// Leaves the address where clients of this state directory find it. Without it they take the default port.
+fn write_address(state_dir: &Path, address: SocketAddr) {
+    if let Err(error) = std::fs::write(state_dir.join("address"), address.to_string()) {
+        tracing::warn!(
+            error = chain(&error),
+            "the address could not be left for clients"
+        );
+    }
+}
+
+/// Logs the inventory and the settings where they differ from what the log says.
+async fn tell_what_is_new(
+    view: &View,
+    inputs: &LoopHandle,
+    nodes: &[NodeSpec],
+    policy: Policy,
+    user: &str,
+) {
+    let (new_nodes, new_policy) = {
+        let state = view.state();
+        let offered = |name: &antiphon_types::NodeName| nodes.iter().any(|node| node.name == *name);
+        let same = |node: &NodeSpec| {
+            state.nodes().get(&node.name).is_some_and(|known| {
+                known.spec == *node && !matches!(known.state, NodeState::Down { .. })
+            })
+        };
+        let gone = |(name, node): (&antiphon_types::NodeName, &antiphon_kernel::Node)| {
+            !offered(name) && !matches!(node.state, NodeState::Down { .. })
+        };
+        (
+            !nodes.iter().all(same) || state.nodes().iter().any(gone),
+            *state.policy() != policy,
+        )
+    };
+    // A loop that has ended is noticed by whoever runs it.
+    if new_nodes {
+        let _ = inputs
+            .observe(Observation::Inventory {
+                nodes: nodes.to_vec(),
+            })
+            .await;
+    }
+    if new_policy {
+        let _ = inputs
+            .command(user.to_owned(), None, Command::SetPolicy { policy })
+            .await;
+    }
+}

@@ -1,0 +1,246 @@
+//! The command line, as data: every command, option and exit code. What they do stands elsewhere.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+/// The two-way scheduler for LLM post-training.
+#[derive(Debug, Parser)]
+#[command(
+    name = "antiphon",
+    version,
+    about,
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(after_help = "Start with `antiphon up`, then `antiphon submit job.toml`.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which server, and where its state is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Target {
+    /// Directory of log, outputs and token [default: $XDG_STATE_HOME/antiphon]
+    #[arg(
+        long = "state-dir",
+        value_name = "DIR",
+        env = "ANTIPHON_STATE_DIR",
+        global = true,
+        id = "state_dir"
+    )]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Address of the server [default: the one that runs over the state directory]
+    #[arg(long, value_name = "URL", env = "ANTIPHON_URL", global = true)]
+    pub(crate) url: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a server on this machine: scheduler and local backend in one process
+    Up(UpArgs),
+    /// Submit jobs
+    Submit(SubmitArgs),
+    /// Say what a job file would do, without submitting it
+    Check(CheckArgs),
+    /// List jobs in service order
+    Jobs(JobsArgs),
+    /// Show everything about a job
+    Job(JobArgs),
+    /// Say why a job waits, runs where it runs, or ended
+    Why(JobArgs),
+    /// Print what a job's processes print
+    Logs(LogsArgs),
+    /// End jobs for good
+    Cancel(JobsToChange),
+    /// Keep jobs from running; running ones save a checkpoint and stop first
+    Hold(JobsToChange),
+    /// Let held jobs run again
+    Release(JobsToChange),
+    /// Make running jobs save a checkpoint and go back to their place in the queue
+    Preempt(JobsToChange),
+    /// List nodes and who is on them
+    Nodes(ReadArgs),
+    /// Take no new tasks on a node; those it has run on
+    Drain(DrainArgs),
+    /// Stop deciding: jobs run on, nothing starts or gives way
+    Pause(ReasonArgs),
+    /// Decide again; also the way out of safe mode
+    Unpause(ReadArgs),
+    /// Replay a log from its first event and compare every state image on the way
+    Audit(ReadArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Start and watch one task (used by the server)
+    #[command(hide = true)]
+    Supervise {
+        /// The task's directory
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Where to listen, on the loopback interface [default: 127.0.0.1:7440]
+    #[arg(long, value_name = "ADDR:PORT", env = "ANTIPHON_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Nodes to offer, all of them on this machine [default: this machine as it is]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Virtual GPUs to offer where there are no real ones [default: 8]
+    #[arg(long, value_name = "N")]
+    pub(crate) virtual_gpus: Option<u32>,
+    /// Run as root; jobs then run as root
+    #[arg(long)]
+    pub(crate) allow_root: bool,
+}
+
+/// Options of every command that only reads.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReadArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SubmitArgs {
+    /// Job files in TOML, YAML or JSON; `-` reads TOML from standard input. Files may name each other in `after`
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Wait until the jobs have ended; the exit code says whether all succeeded
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Key under which sending again does nothing again [default: a new one]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// A job file
+    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print the JSON Schema of job files instead
+    #[arg(long)]
+    pub(crate) schema: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsArgs {
+    /// Ended jobs too
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    /// Only jobs in this state
+    #[arg(long, value_name = "STATE", value_parser = ["pending", "starting", "running", "stopping", "held", "succeeded", "failed", "canceled"])]
+    pub(crate) state: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Id or name of a job
+    pub(crate) job: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Id or name of a job
+    pub(crate) job: String,
+    /// Go on printing until the job has ended
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Number of the attempt [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    /// Task, like `trainer.0` [default: the first]
+    #[arg(long, value_name = "TASK")]
+    pub(crate) task: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsToChange {
+    /// Ids or names of jobs
+    #[arg(required = true)]
+    pub(crate) jobs: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// Name of the node
+    pub(crate) node: String,
+    /// Take tasks on the node again
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Why, for those who read it later
+    #[arg(long, default_value = "")]
+    pub(crate) reason: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReasonArgs {
+    /// Why, for those who read it later
+    #[arg(long, default_value = "")]
+    pub(crate) reason: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How the program ends. Scripts depend on these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Anything that has no number of its own.
+    Failed = 1,
+    /// The command line is wrong. Clap uses the same number.
+    Usage = 2,
+    /// Refused: something that its sender can change.
+    Refused = 3,
+    /// No server answers.
+    NoServer = 4,
+    /// `submit --wait`: a job did not succeed.
+    JobFailed = 5,
+    /// The server could not be started, or went down.
+    Server = 6,
+    /// `audit`: the log does not agree with itself.
+    Audit = 7,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Prints a completion script.
+pub(crate) fn completions(shell: clap_complete::Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "antiphon", &mut script);
+    crate::render::print(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}

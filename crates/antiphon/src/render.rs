@@ -1,0 +1,112 @@
+//! Tables and words for people. Standard output is data, standard error is talk; tables fit the terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use antiphon_types::{GpuAmount, Millis};
+use comfy_table::{ContentArrangement, Table, presets};
+
+/// Writes data to standard output.
+pub(crate) fn print(text: &str) {
+    print_bytes(text.as_bytes());
+}
+
+/// Writes a job's output to standard output as it is.
+pub(crate) fn print_bytes(bytes: &[u8]) {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    if written.is_err() {
+        // The reader went away (`antiphon jobs | head`): there is nobody left to print for.
+        #[expect(clippy::exit, reason = "nothing is left to be done or undone")]
+        std::process::exit(0);
+    }
+}
+
+/// Says a line to the person at the terminal.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Prints a value as JSON.
+pub(crate) fn json(value: &impl serde::Serialize) {
+    let text = serde_json::to_string_pretty(value).expect("answers are plain data");
+    print(&format!("{text}\n"));
+}
+
+/// Prints a table that fits the terminal; where there is none, a line a row.
+pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    if io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    } else {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
+    for row in rows {
+        table.add_row(row.iter().map(|cell| plain(cell)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let text: String = table
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect();
+    print(&text);
+}
+
+/// Text from users, with nothing in it that moves a terminal's cursor.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// GPUs as people write them.
+pub(crate) fn gpus(thousandths: u64) -> String {
+    GpuAmount::from_thousandths(thousandths).to_string()
+}
+
+/// How long ago.
+pub(crate) fn ago(at_ms: u64) -> String {
+    span(now_ms().saturating_sub(at_ms))
+}
+
+/// A span of time.
+pub(crate) fn span(ms: u64) -> String {
+    // Under a second is not worth a column's width.
+    if ms < 1_000 {
+        "0s".into()
+    } else {
+        Millis::from_millis(ms).to_string()
+    }
+}
+
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Time of day, as the machine's own clock shows it.
+pub(crate) fn clock(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(
+        || "?".into(),
+        |at| {
+            at.to_zoned_datetime(jiff::tz::TimeZone::system())
+                .strftime("%Y-%m-%d %H:%M:%S")
+                .to_string()
+        },
+    )
+}
+
+/// A done share as `120/300`.
+pub(crate) fn steps(step: Option<u64>, total: Option<u64>) -> String {
+    match (step, total) {
+        (Some(step), Some(total)) => format!("{step}/{total}"),
+        (Some(step), None) => step.to_string(),
+        (None, _) => String::new(),
+    }
+}

@@ -1,0 +1,217 @@
+//! `antiphon submit` and `antiphon check`: from job files to jobs. Reads files and completes paths; the server decides.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use antiphon_server::api::model::{CheckReport, CommandAccepted, JobDetail};
+use antiphon_server::jobfile::{self, Format, JobFile, JobFileError};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{CheckArgs, Exit, SubmitArgs, Target};
+use crate::client::{Client, escape, new_key};
+use crate::failure::Failure;
+use crate::render::{self, plain, print, say};
+
+/// Pause between two looks at a job that is waited for.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Submits jobs.
+pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Failure> {
+    let mut files = Vec::new();
+    for path in &args.files {
+        files.push(read(path)?);
+    }
+    let files = in_order(files)?;
+    let client = Client::new(target)?;
+    let key = args.idempotency_key.clone().unwrap_or_else(new_key);
+    let mut answers: Vec<CommandAccepted> = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        let body = serde_json::to_value(file).expect("a job file is plain data");
+        // Each file of one submission has a key of its own.
+        let key = if files.len() == 1 {
+            key.clone()
+        } else {
+            format!("{key}-{index}")
+        };
+        let accepted: CommandAccepted = client.post("/v1/jobs", &key, &body)?;
+        for warning in &accepted.warnings {
+            say(&format!("warning: {}: {warning}", plain(&file.name)));
+        }
+        if !args.json {
+            print(&format!("{}\n", accepted.job.as_deref().unwrap_or("")));
+        }
+        answers.push(accepted);
+    }
+    if args.json {
+        render::json(&answers);
+    }
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut failed = false;
+    for id in answers
+        .iter()
+        .filter_map(|accepted| accepted.job.as_deref())
+    {
+        failed |= !wait_for(&client, id)?;
+    }
+    Ok(if failed {
+        Exit::JobFailed.into()
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Says what a job file would do.
+pub(crate) fn check(target: &Target, args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let Some(path) = args.file.as_ref().filter(|_| !args.schema) else {
+        render::json(&jobfile::schema());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let file = read(path)?;
+    let body = serde_json::to_value(&file).expect("a job file is plain data");
+    let report: CheckReport = Client::new(target)?.post("/v1/check", &new_key(), &body)?;
+    if args.json {
+        render::json(&report);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for warning in &report.warnings {
+        say(&format!("warning: {}: {warning}", plain(&file.name)));
+    }
+    print(&match (&report.allocation, &report.reason) {
+        (Some(allocation), _) => {
+            format!("`{}` would start now on {allocation}\n", plain(&file.name))
+        }
+        (None, reason) => format!(
+            "`{}` would wait: {}\n",
+            plain(&file.name),
+            reason.as_deref().unwrap_or("")
+        ),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a job file and completes its paths, as seen from its own directory.
+fn read(path: &Path) -> Result<JobFile, Failure> {
+    let from_stdin = path == Path::new("-");
+    let text = if from_stdin {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let shown = if from_stdin {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let text = text.map_err(|error| {
+        Failure::new(
+            Exit::Refused,
+            "AP0208",
+            format!("job file `{shown}` cannot be read"),
+        )
+        .why(error.to_string())
+        .help("give the path of a job file in TOML, YAML or JSON")
+    })?;
+    let format = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("yaml" | "yml" | "json") => Format::Yaml,
+        _ => Format::Toml,
+    };
+    let mut file = jobfile::read(&text, format).map_err(|error| in_file(&shown, &text, error))?;
+    let beside = std::path::absolute(path)
+        .ok()
+        .and_then(|path| path.parent().map(Path::to_owned));
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    jobfile::absolute(
+        &mut file,
+        beside.as_deref().filter(|_| !from_stdin).unwrap_or(&here),
+    );
+    Ok(file)
+}
+
+/// Says in which file, and on which line where that can be told.
+fn in_file(shown: &str, text: &str, error: JobFileError) -> Failure {
+    let key = error.at.rsplit('.').next().filter(|key| !key.is_empty());
+    let on_line = |key: &str| {
+        let starts = |line: &str| {
+            let line = line.trim_start().trim_start_matches(['[', '"', '\'']);
+            line.strip_prefix(key)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        };
+        text.lines().position(starts)
+    };
+    let line = key
+        .and_then(on_line)
+        .map(|line| format!(", line {}", line + 1))
+        .unwrap_or_default();
+    Failure::new(
+        Exit::Refused,
+        error.code,
+        format!("job file `{shown}` is wrong{line}"),
+    )
+    .why(error.what)
+    .help(error.help)
+}
+
+/// Orders files so that each comes behind those it waits for.
+fn in_order(files: Vec<JobFile>) -> Result<Vec<JobFile>, Failure> {
+    let mut left: BTreeMap<usize, JobFile> = files.into_iter().enumerate().collect();
+    let mut ordered = Vec::new();
+    while !left.is_empty() {
+        let waits = |file: &JobFile| {
+            file.after.iter().any(|name| {
+                left.values()
+                    .any(|other| other.name == *name && other.name != file.name)
+            })
+        };
+        let Some(next) = left
+            .iter()
+            .find(|(_, file)| !waits(file))
+            .map(|(index, _)| *index)
+        else {
+            let names: Vec<_> = left
+                .values()
+                .map(|file| format!("`{}`", plain(&file.name)))
+                .collect();
+            let what = format!("{} wait for each other in a circle", names.join(", "));
+            return Err(
+                Failure::new(Exit::Refused, "AP0107", "the jobs cannot be ordered")
+                    .why(what)
+                    .help("take one of them out of another's `after`"),
+            );
+        };
+        ordered.extend(left.remove(&next));
+    }
+    Ok(ordered)
+}
+
+/// Waits until a job has ended; says whether it succeeded.
+fn wait_for(client: &Client, id: &str) -> Result<bool, Failure> {
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a fixed template"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    loop {
+        let job = client
+            .get::<JobDetail>(&format!("/v1/jobs/{}", escape(id)))?
+            .summary;
+        let steps = render::steps(job.step, job.steps_total);
+        bar.set_message(plain(&format!("{id} {} {steps} {}", job.state, job.reason)));
+        match job.state.as_str() {
+            "succeeded" => {
+                bar.finish_and_clear();
+                say(&format!("{id} has succeeded"));
+                return Ok(true);
+            }
+            "failed" | "canceled" => {
+                bar.finish_and_clear();
+                say(&format!("{id} has {}: {}", job.state, plain(&job.reason)));
+                return Ok(false);
+            }
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! `antiphon up` and `antiphon audit`: what a person sees when a server starts, stops or is looked through.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use antiphon_backends::local::{LocalBackend, LocalConfig};
+use antiphon_server::{ServerConfig, Started, audit as audit_log, start};
+use antiphon_store::SqliteLog;
+use antiphon_types::NodeSpec;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Exit, ReadArgs, Target, UpArgs};
+use crate::cluster_file;
+use crate::failure::{Failure, causes};
+use crate::render::{print, say};
+use crate::settings::Settings;
+
+/// Starts a server and stays until it is told to stop.
+pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
+    if rustix::process::geteuid().is_root() && !args.allow_root {
+        let why = "jobs run as the user who runs the server, and would run as root";
+        return Err(
+            Failure::new(Exit::Server, "AP0406", "`antiphon up` does not run as root")
+                .why(why)
+                .help(
+                    "run it as another user, or add `--allow-root` if this machine is yours alone",
+                ),
+        );
+    }
+    let settings = Settings::read()?;
+    let state_dir = settings.state_dir(target)?;
+    let nodes = match settings.cluster(args.cluster) {
+        Some(path) => Some(cluster_file::read(&path)?),
+        None => None,
+    };
+    trace();
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| {
+        Failure::new(
+            Exit::Server,
+            "AP0414",
+            "the server's threads cannot be started",
+        )
+        .why(error.to_string())
+    })?;
+    runtime.block_on(async {
+        let config = ServerConfig {
+            listen: settings.listen(args.listen),
+            backend: Arc::new(backend(
+                &state_dir,
+                nodes,
+                settings.virtual_gpus(args.virtual_gpus),
+            )?),
+            state_dir: state_dir.clone(),
+            policy: settings.policy(),
+            user: user(),
+        };
+        let started = start(config).await?;
+        greet(&started, &state_dir);
+        let running_on = started.run_until(stop()).await?;
+        say(&match running_on {
+            0 => "antiphon has stopped; no job is running".to_owned(),
+            1 => "antiphon has stopped; 1 job runs on: `antiphon up` takes it up again".to_owned(),
+            n => {
+                format!("antiphon has stopped; {n} jobs run on: `antiphon up` takes them up again")
+            }
+        });
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn backend(
+    state_dir: &Path,
+    nodes: Option<Vec<NodeSpec>>,
+    virtual_gpus: u32,
+) -> Result<LocalBackend, Failure> {
+    let failed = |what: &str, why: String| Failure::new(Exit::Server, "AP0412", what).why(why);
+    let binary = std::env::current_exe()
+        .map_err(|error| failed("the antiphon binary cannot find itself", error.to_string()))?;
+    let supervisor = vec![
+        binary.to_string_lossy().into_owned(),
+        "supervise".to_owned(),
+    ];
+    let config = LocalConfig {
+        nodes,
+        virtual_gpus,
+        ..LocalConfig::new(state_dir.to_owned(), supervisor)
+    };
+    LocalBackend::new(config).map_err(|error| {
+        let what = format!(
+            "the state directory `{}` cannot be used",
+            state_dir.display()
+        );
+        failed(&what, format!("{error}: {}", causes(&error)))
+            .help("give this user write permission, or choose another with `--state-dir DIR`")
+    })
+}
+
+/// The person who runs this, by name where there is one.
+fn user() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| uid.to_string())
+}
+
+fn greet(started: &Started, state_dir: &Path) {
+    let gpus: u32 = started.nodes.iter().map(|node| node.gpus).sum();
+    let kind = match started.nodes.iter().find(|node| node.gpus > 0) {
+        Some(node) if node.gpus_virtual => "virtual GPUs (counted, not there)".to_owned(),
+        Some(node) => format!("GPUs ({})", node.gpu_type),
+        None => "GPUs".to_owned(),
+    };
+    let nodes = match started.nodes.len() {
+        1 => format!("node {}", started.nodes[0].name),
+        n => format!("{n} nodes"),
+    };
+    say(&format!(
+        "antiphon {} listens on http://{}",
+        env!("CARGO_PKG_VERSION"),
+        started.listen
+    ));
+    say(&format!("  {nodes}: {gpus} {kind}"));
+    say(&format!("  state in {}", state_dir.display()));
+    if started.jobs_living > 0 {
+        let (living, adopted) = (started.jobs_living, started.adopted);
+        say(&format!(
+            "  {living} jobs from before, {adopted} of them under way and taken up again"
+        ));
+    }
+    say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");
+}
+
+async fn stop() {
+    let mut terminate = signal(SignalKind::terminate()).expect("a runtime with signals");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => (),
+        _ = terminate.recv() => (),
+    }
+}
+
+fn trace() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ANTIPHON_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,antiphon_server=info"));
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(color)
+        .init();
+}
+
+/// Replays a log from its first event.
+pub(crate) fn audit(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failure> {
+    let dir = Settings::read()?.state_dir(target)?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| {
+        Failure::new(Exit::Failed, "AP0414", "threads cannot be started").why(error.to_string())
+    })?;
+    let report = runtime.block_on(async {
+        let log = SqliteLog::open_read_only(&dir)?;
+        log.verify().await?;
+        audit_log(&log).await
+    });
+    let report = report.map_err(antiphon_server::StartError::Store)?;
+    let agrees = report.differences.is_empty() && report.broken.is_none();
+    if args.json {
+        let json = serde_json::json!({
+            "events": report.events,
+            "images_compared": report.images_compared,
+            "images_passed_over": report.images_passed_over,
+            "differences": report.differences.iter().map(|seq| seq.0).collect::<Vec<_>>(),
+            "digest": report.digest.to_string(),
+            "jobs_living": report.jobs_living,
+            "broken": report.broken,
+        });
+        print(&format!("{json}\n"));
+    } else {
+        let verdict = if agrees {
+            "the log agrees with itself"
+        } else {
+            "THE LOG DOES NOT AGREE WITH ITSELF"
+        };
+        print(&format!(
+            "{verdict}\n  events            {}\n  images compared   {}\n  jobs not ended    {}\n  digest            {}\n",
+            report.events, report.images_compared, report.jobs_living, report.digest
+        ));
+    }
+    if agrees {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let why = report
+        .broken
+        .unwrap_or_else(|| format!("images differ at {:?}", report.differences));
+    Err(
+        Failure::new(Exit::Audit, "AP0404", "the log does not agree with itself")
+            .why(why)
+            .help("keep the state directory as it is and report this; jobs are not touched"),
+    )
+}
