@@ -1,0 +1,103 @@
+"""What waits to be sent, bounded. It knows the order of acknowledgements, and nothing of connections or time.
+
+Signals may be lost, the oldest first, and are counted; checkpoints and acknowledgements never are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+# At a signal per step and shard, minutes of a server's absence; a few megabytes at most.
+SIGNALS_MAX = 8192
+# Keeps the body of one batch near 100 kB.
+BATCH_SIGNALS_MAX = 512
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What one batch carries."""
+
+    signals: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    acks: list[dict[str, Any]] = field(default_factory=list)
+    dropped: int = 0  # signals lost since the last parcel
+
+    def is_empty(self) -> bool:
+        return not (self.signals or self.checkpoints or self.acks or self.dropped)
+
+
+class Outbox:
+    """Filled by the loop, emptied by the sender."""
+
+    def __init__(self, signals_max: int = SIGNALS_MAX) -> None:
+        self._lock = threading.Lock()
+        self._signals: deque[dict[str, Any]] = deque(maxlen=signals_max)
+        self._checkpoints: list[dict[str, Any]] = []
+        self._acks: list[dict[str, Any]] = []
+        self._held_acks: list[tuple[int, dict[str, Any]]] = []
+        self._checkpoint_step = -1
+        self._dropped = 0
+
+    def signal(self, signal: dict[str, Any]) -> None:
+        with self._lock:
+            if len(self._signals) == self._signals.maxlen:
+                self._dropped += 1
+            self._signals.append(signal)
+
+    def checkpoint(self, step: int, checkpoint: dict[str, Any]) -> None:
+        """Queues a checkpoint, and behind it the acknowledgements that waited for it."""
+        with self._lock:
+            self._checkpoints.append(checkpoint)
+            self._checkpoint_step = max(self._checkpoint_step, step)
+            self._acks += [ack for since, ack in self._held_acks if since <= step]
+            self._held_acks = [(since, ack) for since, ack in self._held_acks if since > step]
+
+    def ack(self, ack: dict[str, Any]) -> None:
+        with self._lock:
+            self._acks.append(ack)
+
+    def ack_after_checkpoint(self, ack: dict[str, Any], since_step: int) -> None:
+        """Queues an acknowledgement once a checkpoint of `since_step` or later is queued: it would be a lie before."""
+        with self._lock:
+            if self._checkpoint_step >= since_step:
+                self._acks.append(ack)
+            else:
+                self._held_acks.append((since_step, ack))
+
+    def fail_held_acks(self, error: str) -> None:
+        """The loop ends: what still waits for a checkpoint was not carried out."""
+        with self._lock:
+            for _, ack in self._held_acks:
+                self._acks.append({"directive": ack["directive"], "failed": {"error": error}})
+            self._held_acks = []
+
+    def take(self) -> Parcel:
+        """Takes out the next batch: the oldest signals, every checkpoint, every acknowledgement."""
+        with self._lock:
+            count = min(len(self._signals), BATCH_SIGNALS_MAX)
+            parcel = Parcel(
+                signals=[self._signals.popleft() for _ in range(count)],
+                checkpoints=self._checkpoints,
+                acks=self._acks,
+                dropped=self._dropped,
+            )
+            self._checkpoints, self._acks, self._dropped = [], [], 0
+            return parcel
+
+    def refuse(self, parcel: Parcel) -> None:
+        """The server refused a batch for good: its signals are lost and counted, the rest goes with the next one."""
+        with self._lock:
+            self._checkpoints = parcel.checkpoints + self._checkpoints
+            self._acks = parcel.acks + self._acks
+            self._dropped += parcel.dropped + len(parcel.signals)
+
+    def is_empty(self) -> bool:
+        with self._lock:
+            return not (self._signals or self._checkpoints or self._acks or self._dropped)
+
+    def has_backlog(self) -> bool:
+        """More signals wait than one batch carries."""
+        return len(self._signals) >= BATCH_SIGNALS_MAX
