@@ -305,7 +305,16 @@ def _record(losses: TextIO | None, attempt: int, training: Training, loss: float
         return
     try:
         losses.write(
-            json.dumps({"attempt": attempt, "step": training.step, "slot": training.slot, "loss": loss}) + "\n"
+            json.dumps(
+                {
+                    "attempt": attempt,
+                    "step": training.step,
+                    "slot": training.slot,
+                    "loss": loss,
+                    "at_ms": time.time_ns() // 1_000_000,
+                }
+            )
+            + "\n"
         )
     except OSError as error:
         log.warning("step %d: its loss is not recorded: %s", training.step, error)

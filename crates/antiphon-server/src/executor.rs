@@ -181,6 +181,10 @@ impl Executor {
                 job.spec.class.name().to_owned(),
             ),
         ]);
+        // Output is followed live; a Python that buffers it would look as if it hung.
+        if !job.spec.environment.contains_key("PYTHONUNBUFFERED") {
+            environment.insert("PYTHONUNBUFFERED".into(), "1".into());
+        }
         if let Some(saved) = &job.checkpoint {
             let dir = job
                 .spec

@@ -55,7 +55,7 @@ impl SignalPlane {
             }
             None => return Vec::new(),
         }
-        reports.dropped = reports.dropped.max(dropped);
+        reports.dropped = reports.dropped.saturating_add(dropped);
         for signal in signals {
             reports.window.observe(signal, at);
         }

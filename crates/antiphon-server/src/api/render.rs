@@ -127,7 +127,7 @@ pub(crate) fn why(state: &State, job: &Job) -> WhyView {
             (Some(step), _) => format!("; the checkpoint of step {step} is kept"),
             (None, _) => "; it had saved no checkpoint".into(),
         };
-        let lost = if last.lost.is_zero() {
+        let lost = if last.lost.gpu_millis() < 1_000 {
             String::new()
         } else {
             format!(", {} to do again", last.lost)

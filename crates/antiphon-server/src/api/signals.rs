@@ -42,7 +42,7 @@ pub(crate) struct Batch {
     /// In batches until the first is answered.
     #[serde(default)]
     attach: Option<Attach>,
-    /// Signals that were dropped so far because the buffer was full.
+    /// Signals dropped since the last batch because the buffer was full.
     #[serde(default)]
     dropped: u64,
     #[serde(default)]

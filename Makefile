@@ -1,0 +1,64 @@
+# The commands of this project. `make demo` shows it, `make test` is every check there is, `make bench` measures it.
+
+PYTHON ?= python3
+VENV := target/venv
+PY := $(VENV)/bin/python
+# antiphon refuses to run as root unless it is told that the machine is one's own, as a container's is.
+ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+.PHONY: demo test test-rust test-python lint bench bench-full clean
+
+## Builds, sets up, and runs the main job end to end.
+demo: $(VENV)/quickstart
+	cargo build --quiet --bin antiphon
+	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
+
+## All checks and tests.
+test: lint test-rust test-python demo
+
+lint: $(VENV)/checks
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
+	$(VENV)/bin/ruff check python examples
+	$(VENV)/bin/ruff format --check python examples
+	cd python && ../$(VENV)/bin/mypy
+	cd examples/quickstart && MYPYPATH=tests:.:../../python:../../python/tests \
+		../../$(VENV)/bin/mypy --strict --python-version 3.12 train.py demo.py data.py model.py checkpoint.py tests/test_quickstart.py
+
+# The end-to-end tests start the binary and trainers in the virtual environment.
+test-rust: $(VENV)/quickstart
+	cargo build --quiet --workspace --all-features
+ifeq ($(NEXTEST),yes)
+	ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo nextest run --workspace --all-features --no-fail-fast
+	cargo test --quiet --workspace --all-features --doc
+else
+	ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo test --workspace --all-features --no-fail-fast
+endif
+
+test-python: $(VENV)/quickstart
+	$(PY) -m unittest discover -s python/tests
+	$(PY) -m unittest discover -s examples/quickstart/tests
+
+## Measures what DESIGN promises; prints one JSON object a line.
+bench: $(VENV)/quickstart
+	@echo "no benchmark yet" >&2; exit 1
+
+clean:
+	cargo clean
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' || \
+		{ echo "error: $(PYTHON) is older than 3.9; set PYTHON=.. to a newer one" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The package is installed as users install it, not linked, so that what it ships is what is tested.
+$(VENV)/quickstart: $(PY) examples/quickstart/requirements.txt python/pyproject.toml $(wildcard python/antiphon/*)
+	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./python
+	$(PY) -m pip install --quiet --disable-pip-version-check -r examples/quickstart/requirements.txt
+	rm -rf python/build python/*.egg-info
+	touch $@
+
+$(VENV)/checks: $(PY) python/requirements-dev.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r python/requirements-dev.txt
+	touch $@
