@@ -257,7 +257,7 @@ pub fn from_value(value: Value) -> Result<JobFile, JobFileError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let at = error.path().to_string();
         let at = if at == "." { String::new() } else { at };
-        let inner = error.into_inner().to_string();
+        let inner = in_plain_words(&error.into_inner().to_string());
         let (code, help) = match inner.strip_prefix("missing field `") {
             Some(field) => {
                 let field = field.trim_end_matches('`');
@@ -282,6 +282,23 @@ pub fn from_value(value: Value) -> Result<JobFile, JobFileError> {
             what,
             help,
         }
+    })
+}
+
+/// Says what is expected in the words of job files, not of Rust.
+fn in_plain_words(text: &str) -> String {
+    let words = [
+        ("expected f64", "expected a number"),
+        (
+            "expected u32",
+            "expected a whole number that is not negative",
+        ),
+        ("expected a map", "expected a table"),
+        ("expected a sequence", "expected a list"),
+        ("expected internally tagged enum", "expected a table"),
+    ];
+    words.iter().fold(text.to_owned(), |text, (rust, plain)| {
+        text.replace(rust, plain)
     })
 }
 

@@ -36,7 +36,8 @@ pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Fai
         } else {
             format!("{key}-{index}")
         };
-        let accepted: CommandAccepted = client.post("/v1/jobs", &key, &body)?;
+        let answer: Result<CommandAccepted, _> = client.post("/v1/jobs", &key, &body);
+        let accepted = answer.map_err(|failure| in_job_file(file, failure))?;
         for warning in &accepted.warnings {
             say(&format!("warning: {}: {warning}", plain(&file.name)));
         }
@@ -73,7 +74,8 @@ pub(crate) fn check(target: &Target, args: &CheckArgs) -> Result<ExitCode, Failu
     };
     let file = read(path)?;
     let body = serde_json::to_value(&file).expect("a job file is plain data");
-    let report: CheckReport = Client::new(target)?.post("/v1/check", &new_key(), &body)?;
+    let answer: Result<CheckReport, _> = Client::new(target)?.post("/v1/check", &new_key(), &body);
+    let report = answer.map_err(|failure| in_job_file(&file, failure))?;
     if args.json {
         render::json(&report);
         return Ok(ExitCode::SUCCESS);
@@ -131,6 +133,20 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
         beside.as_deref().filter(|_| !from_stdin).unwrap_or(&here),
     );
     Ok(file)
+}
+
+/// Names the job where the server found the fault in its file.
+fn in_job_file(file: &JobFile, failure: Failure) -> Failure {
+    if !failure.why.is_empty() || failure.exit != Exit::Refused {
+        return failure;
+    }
+    let what = format!("job `{}` is refused", plain(&file.name));
+    let why = failure.what.clone();
+    Failure {
+        what,
+        why,
+        ..failure
+    }
 }
 
 /// Says in which file, and on which line where that can be told.

@@ -209,12 +209,16 @@ pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job
             let nearest = names
                 .map(|name| (strsim::damerau_levenshtein(text, name), name))
                 .min();
-            let help = nearest.filter(|(distance, _)| *distance <= 3).map_or_else(
-                || "`antiphon jobs --all` lists the jobs there are".to_owned(),
-                |(_, name)| {
-                    format!("did you mean `{name}`? `antiphon jobs --all` lists the jobs there are")
-                },
-            );
+            let help = nearest
+                .filter(|(distance, _)| *distance <= 3 && *distance < text.chars().count())
+                .map_or_else(
+                    || "`antiphon jobs --all` lists the jobs there are".to_owned(),
+                    |(_, name)| {
+                        format!(
+                            "did you mean `{name}`? `antiphon jobs --all` lists the jobs there are"
+                        )
+                    },
+                );
             Fault::new(
                 StatusCode::NOT_FOUND,
                 "AP0101",

@@ -1,0 +1,195 @@
+//! What no compiler checks: who may use whom, what each file says first, and that codes, pages and help belong together.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a repository that cannot be read fails the check"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+/// Which of our crates each may use. A new arrow is a decision record.
+const MAY_USE: [(&str, &[&str]); 7] = [
+    ("antiphon-types", &[]),
+    ("antiphon-kernel", &["antiphon-types"]),
+    ("antiphon-signals", &["antiphon-types"]),
+    ("antiphon-store", &["antiphon-types"]),
+    ("antiphon-backends", &["antiphon-types"]),
+    (
+        "antiphon-server",
+        &[
+            "antiphon-types",
+            "antiphon-kernel",
+            "antiphon-signals",
+            "antiphon-store",
+            "antiphon-backends",
+        ],
+    ),
+    (
+        "antiphon",
+        &[
+            "antiphon-types",
+            "antiphon-kernel",
+            "antiphon-signals",
+            "antiphon-store",
+            "antiphon-backends",
+            "antiphon-server",
+        ],
+    ),
+];
+
+/// What the kernel may use besides: nothing that has a clock, a thread or a random number in it.
+const KERNEL_MAY_USE: [&str; 3] = ["antiphon-types", "serde", "thiserror"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn packages() -> Vec<Package> {
+    let metadata = MetadataCommand::new()
+        .current_dir(root())
+        .no_deps()
+        .exec()
+        .unwrap();
+    metadata.workspace_packages().into_iter().cloned().collect()
+}
+
+fn normal_dependencies(package: &Package) -> Vec<String> {
+    let normal = package
+        .dependencies
+        .iter()
+        .filter(|d| d.kind == DependencyKind::Normal);
+    normal.map(|dependency| dependency.name.clone()).collect()
+}
+
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn crates_use_only_those_that_they_may() {
+    let table: BTreeMap<_, _> = MAY_USE.into_iter().collect();
+    for package in packages() {
+        let allowed = table.get(package.name.as_str());
+        let allowed = allowed.unwrap_or_else(|| panic!("{} is not in the table", package.name));
+        for name in normal_dependencies(&package) {
+            let ours = name.starts_with("antiphon");
+            assert!(
+                !ours || allowed.contains(&name.as_str()),
+                "{} uses {name}",
+                package.name
+            );
+            let pure = package.name.as_str() == "antiphon-kernel";
+            assert!(
+                !pure || KERNEL_MAY_USE.contains(&name.as_str()),
+                "the kernel uses {name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn packages_are_licensed_and_described() {
+    for package in packages() {
+        assert_eq!(
+            package.license.as_deref(),
+            Some("Apache-2.0"),
+            "{}",
+            package.name
+        );
+        assert!(package.description.is_some(), "{}", package.name);
+    }
+    assert!(root().join("LICENSE").exists());
+}
+
+#[test]
+fn every_file_says_first_what_it_is_for() {
+    for path in files(&root().join("crates"), "rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with("//! "),
+            "{} does not begin with `//! `",
+            path.display()
+        );
+    }
+    for dir in ["python", "examples"] {
+        for path in files(&root().join(dir), "py") {
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(
+                text.starts_with("\"\"\""),
+                "{} does not begin with a docstring",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_code_has_a_page_and_every_page_a_code() {
+    let mut codes = BTreeSet::new();
+    for path in files(&root().join("crates"), "rs") {
+        if path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        for (at, _) in text.match_indices("\"AP0") {
+            codes.extend(text.get(at + 1..at + 7).map(str::to_owned));
+        }
+    }
+    let pages = files(&root().join("docs/errors"), "md");
+    let pages: BTreeSet<String> = pages
+        .iter()
+        .map(|page| page.file_stem().unwrap().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("AP"))
+        .collect();
+    assert_eq!(codes, pages);
+    let index = fs::read_to_string(root().join("docs/errors/README.md")).unwrap();
+    for code in &codes {
+        assert!(
+            index.contains(code),
+            "docs/errors/README.md does not list {code}"
+        );
+    }
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut documents = files(&root().join("docs"), "md");
+    documents
+        .extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        for target in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
+            let path = target.split('#').next().unwrap();
+            if path.is_empty() || path.contains("://") {
+                continue;
+            }
+            let found = document.parent().unwrap().join(path);
+            assert!(
+                found.exists(),
+                "{}: {target} leads nowhere",
+                document.display()
+            );
+        }
+    }
+}
