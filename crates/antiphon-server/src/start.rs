@@ -139,6 +139,8 @@ pub struct Started {
     pub adopted: usize,
     /// Jobs that have not ended.
     pub jobs_living: usize,
+    /// Where the earlier server listened, if jobs that are under way know it by another address.
+    pub moved_from: Option<SocketAddr>,
     /// Nodes that take tasks.
     pub nodes: Vec<NodeSpec>,
     view: Arc<View>,
@@ -223,9 +225,9 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
             backend: config.backend.name(),
             source,
         })?;
-    write_address(&config.state_dir, address);
-
     let (adopted, living) = (state.active_jobs().count(), living(&state));
+    let before = leave_address(&config.state_dir, address);
+    let moved_from = before.filter(|before| adopted > 0 && *before != address);
     let images = ImageKeeper::new(log.clone(), fence, state.seq());
     let (actions, orders) = mpsc::unbounded_channel();
     let view = Arc::new(View::new(state.clone()));
@@ -259,6 +261,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         listen: address,
         adopted,
         jobs_living: living,
+        moved_from,
         nodes,
         view,
         inputs,
@@ -289,14 +292,20 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-/// Leaves the address where clients of this state directory find it. Without it they take the default port.
-fn write_address(state_dir: &Path, address: SocketAddr) {
-    if let Err(error) = std::fs::write(state_dir.join("address"), address.to_string()) {
+/// Leaves the address where clients of this state directory find it; without it they take the default port. Returns the
+/// one that lay there.
+fn leave_address(state_dir: &Path, address: SocketAddr) -> Option<SocketAddr> {
+    let path = state_dir.join("address");
+    let before = std::fs::read_to_string(&path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    if let Err(error) = std::fs::write(&path, address.to_string()) {
         tracing::warn!(
             error = chain(&error),
             "the address could not be left for clients"
         );
     }
+    before
 }
 
 /// Logs the inventory and the settings where they differ from what the log says.

@@ -133,6 +133,12 @@ fn greet(started: &Started, state_dir: &Path) {
             "  {living} jobs from before, {adopted} of them under way and taken up again"
         ));
     }
+    if let Some(before) = started.moved_from {
+        say(&format!(
+            "warning: jobs under way know the server at {before} and do not reach it here; \
+             stop this one and start it with `--listen {before}`"
+        ));
+    }
     say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");
 }
 

@@ -33,7 +33,7 @@ impl Dice {
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap();
         let seed = seed.unwrap_or(u64::from(now.subsec_nanos()) | 1);
-        println!("ANTIPHON_TEST_SEED={seed}");
+        eprintln!("ANTIPHON_TEST_SEED={seed}");
         Self(seed)
     }
 
@@ -83,11 +83,20 @@ fn a_server_killed_twenty_times_loses_and_doubles_no_job() {
     }
     let read = |name: &str| fs::read_to_string(server.dir().join(name)).unwrap_or_default();
     assert_eq!(read("doubles"), "", "two attempts of a job ran at once");
-    let mut finished: Vec<String> = read("finished").lines().map(str::to_owned).collect();
-    finished.sort();
-    let mut expected = jobs.clone();
-    expected.sort();
-    assert_eq!(finished, expected, "each job finished exactly once");
+    let finished = read("finished");
+    for job in &jobs {
+        let times = finished.lines().filter(|line| line == job).count();
+        // A job that is told to give way between its last line and its exit is run again, and rightly so.
+        let attempts = server.job(job)["attempts"].as_array().unwrap().clone();
+        let stopped = attempts
+            .iter()
+            .filter(|attempt| attempt["stopped"].is_string())
+            .count();
+        assert!(
+            (1..=1 + stopped).contains(&times),
+            "{job} finished {times} times: {attempts:#?}"
+        );
+    }
     let (live, replayed) = server.digests();
     assert_eq!(live, replayed);
 }

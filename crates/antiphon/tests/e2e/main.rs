@@ -4,6 +4,10 @@
     clippy::unwrap_used,
     reason = "a step that fails is the test's failure"
 )]
+#![expect(
+    clippy::print_stderr,
+    reason = "tests say their seed, and what they skipped"
+)]
 
 mod api;
 mod crashes;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,8 +17,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
     dir: TempDir,
+    /// Kept over restarts, since running jobs know it.
+    listen: String,
     options: Vec<String>,
     child: Option<Child>,
+}
+
+/// An address that no other test uses: all of 127.0.0.0/8 is this machine, so each server gets one of its own.
+fn own_address() -> String {
+    static SERVERS: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id() << 6 | SERVERS.fetch_add(1, Ordering::Relaxed) & 0x3f;
+    let [_, a, b, c] = own.to_be_bytes();
+    format!("127.{a}.{b}.{c}:7440")
 }
 
 impl Server {
@@ -34,6 +45,7 @@ impl Server {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut server = Self {
             dir,
+            listen: own_address(),
             options,
             child: None,
         };
@@ -66,7 +78,7 @@ impl Server {
     pub(crate) fn up_command(&self) -> Command {
         let mut command = self.command();
         command
-            .args(["up", "--listen", "127.0.0.1:0"])
+            .args(["up", "--listen", &self.listen])
             .args(&self.options);
         if rustix::process::geteuid().is_root() {
             command.arg("--allow-root");
