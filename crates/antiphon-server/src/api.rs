@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     ),
     paths(
         cluster::status,
+        cluster::digest,
         cluster::nodes,
         cluster::drain,
         cluster::undrain,
@@ -92,6 +93,7 @@ pub fn openapi() -> String {
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let user = Router::new()
         .route("/v1/status", get(cluster::status))
+        .route("/v1/digest", get(cluster::digest))
         .route("/v1/nodes", get(cluster::nodes))
         .route("/v1/nodes/{node}/drain", post(cluster::drain))
         .route("/v1/nodes/{node}/undrain", post(cluster::undrain))

@@ -70,7 +70,8 @@ pub(crate) fn jobs(target: &Target, args: &JobsArgs) -> Result<ExitCode, Failure
     let header = [
         "JOB", "NAME", "CLASS", "STATE", "GPUS", "ON", "STEP", "LOSS", "SINCE", "",
     ];
-    render::table(&header, rows.collect());
+    let dispensable = ["LOSS", "ON", "CLASS", "SINCE", "GPUS"];
+    render::table(&header, rows.collect(), &dispensable);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -190,7 +191,7 @@ fn sheet(detail: &JobDetail) -> String {
             .unwrap_or_default();
         line("speed", format!("{step}{speed}"));
     }
-    if detail.lost_gpu_ms > 0 {
+    if detail.lost_gpu_ms >= 1_000 {
         line(
             "lost",
             format!(
@@ -345,6 +346,10 @@ pub(crate) fn nodes(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failur
         "MEMORY FREE",
         "JOBS",
     ];
-    render::table(&header, rows.collect());
+    render::table(
+        &header,
+        rows.collect(),
+        &["MEMORY FREE", "CPUS FREE", "GPU TYPE"],
+    );
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use antiphon_types::{GpuAmount, Millis};
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, presets};
 
 /// Writes data to standard output.
 pub(crate) fn print(text: &str) {
@@ -33,20 +33,57 @@ pub(crate) fn json(value: &impl serde::Serialize) {
     print(&format!("{text}\n"));
 }
 
-/// Prints a table that fits the terminal; where there is none, a line a row.
-pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) {
+/// Width that the last column should have at least, for its sentence to say something.
+const SENTENCE_WIDTH_MIN: usize = 24;
+
+/// Prints a table, a line a row. On a terminal the last column is cut to what fits; columns named in `dispensable` are left
+/// out, first to last, where even that is too wide, and so are columns that are empty.
+pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, dispensable: &[&str]) {
+    let width = |index: usize| {
+        let cells = rows.iter().map(|row| row[index].chars().count());
+        cells.chain([header[index].len()]).max().unwrap_or(0) + 2
+    };
+    let last = header.len() - 1;
+    let mut shown: Vec<usize> = (0..header.len())
+        .filter(|&index| index == 0 || rows.iter().any(|row| !row[index].is_empty()))
+        .collect();
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    if io::stdout().is_terminal() {
+    table.load_style(presets::NOTHING);
+    let terminal = io::stdout()
+        .is_terminal()
+        .then(|| table.width())
+        .flatten()
+        .map(usize::from);
+    if let Some(terminal) = terminal {
+        for name in dispensable {
+            let fixed: usize = shown
+                .iter()
+                .filter(|&&i| i != last)
+                .map(|&i| width(i))
+                .sum();
+            if fixed + SENTENCE_WIDTH_MIN.min(width(last)) <= terminal {
+                break;
+            }
+            shown.retain(|&index| header[index] != *name);
+        }
         table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_truncation_indicator("…");
     } else {
         table.set_content_arrangement(ContentArrangement::Disabled);
     }
-    for row in rows {
-        table.add_row(row.iter().map(|cell| plain(cell)));
+    table.set_header(shown.iter().map(|&index| header[index]));
+    for row in &rows {
+        let mut cells = Row::from(shown.iter().map(|&index| plain(&row[index])));
+        if terminal.is_some() {
+            cells.max_height(1);
+        }
+        table.add_row(cells);
     }
-    for column in table.column_iter_mut() {
+    for (column, &index) in table.column_iter_mut().zip(&shown) {
         column.set_padding((0, 2));
+        if terminal.is_some() && index != last {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     let text: String = table
         .lines()

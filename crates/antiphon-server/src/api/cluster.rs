@@ -11,7 +11,7 @@ use axum::http::HeaderMap;
 
 use super::Shared;
 use super::jobs::run;
-use super::model::{CommandAccepted, NodeList, NodeView, ReasonBody, ServerStatus};
+use super::model::{CommandAccepted, NodeList, NodeView, ReasonBody, ServerStatus, StateDigest};
 use super::problem::Fault;
 use super::signals::now;
 use crate::recovery::state_digest;
@@ -19,7 +19,7 @@ use crate::recovery::state_digest;
 /// Who and what this server is.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = ServerStatus)))]
 pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<ServerStatus> {
-    let state = shared.view.state().clone();
+    let state = shared.view.state();
     let mut jobs = BTreeMap::new();
     for job in state.jobs().values() {
         *jobs.entry(job.state.name().to_owned()).or_insert(0) += 1;
@@ -37,10 +37,20 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<ServerStat
         mode: mode.into(),
         mode_reason,
         seq: state.seq().0,
-        digest: state_digest(&state).to_string(),
         now_ms: now().as_millis(),
         jobs,
         state_dir: shared.state_dir.clone(),
+    })
+}
+
+/// Digest of the state, to compare with that of the replayed log.
+#[utoipa::path(get, path = "/v1/digest", responses((status = 200, body = StateDigest)))]
+pub(crate) async fn digest(State(shared): State<Arc<Shared>>) -> Json<StateDigest> {
+    // On a copy, so that the event loop does not wait for the hash.
+    let state = shared.view.state().clone();
+    Json(StateDigest {
+        seq: state.seq().0,
+        digest: state_digest(&state).to_string(),
     })
 }
 

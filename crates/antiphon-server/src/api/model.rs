@@ -23,14 +23,21 @@ pub struct ServerStatus {
     pub mode_reason: Option<String>,
     /// Place of the last event in the log.
     pub seq: u64,
-    /// BLAKE3 digest of the state at that place.
-    pub digest: String,
     /// Milliseconds since the Unix epoch.
     pub now_ms: u64,
     /// Jobs by state.
     pub jobs: BTreeMap<String, u64>,
     /// Directory of log, outputs and token.
     pub state_dir: String,
+}
+
+/// What the log stands for at one place.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StateDigest {
+    /// Place in the log.
+    pub seq: u64,
+    /// BLAKE3 digest of the state there; `antiphon audit` prints that of the replayed log.
+    pub digest: String,
 }
 
 /// A page of jobs.

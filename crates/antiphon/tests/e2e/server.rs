@@ -201,13 +201,13 @@ impl Server {
         let url = fs::read_to_string(self.state_dir().join("address")).unwrap();
         let token = fs::read_to_string(self.state_dir().join("token")).unwrap();
         loop {
-            let status = get(&url, "/v1/status", &token);
+            let live = get(&url, "/v1/digest", &token);
             let audit = self.json(&["audit"]);
-            let again = get(&url, "/v1/status", &token);
+            let again = get(&url, "/v1/digest", &token);
             // Compared only where nothing was logged in between.
-            if status["seq"] == again["seq"] && status["seq"] == audit["events"] {
+            if live["seq"] == again["seq"] && live["seq"] == audit["events"] {
                 let text = |value: &Value| value.as_str().unwrap().to_owned();
-                return (text(&status["digest"]), text(&audit["digest"]));
+                return (text(&live["digest"]), text(&audit["digest"]));
             }
         }
     }
