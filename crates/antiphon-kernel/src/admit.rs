@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use antiphon_types::{
-    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, NodeName, Rejection, Shape, Tasks,
+    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, NodeName, Rejection, Shape, StopCause,
+    Tasks,
 };
 
 use crate::capacity::Capacity;
@@ -23,12 +24,15 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         Command::Submit { spec } => submit(state, spec),
         Command::Cancel { job } => allow(state, *job, "canceled", |job| !job.state.is_ended()),
         Command::Hold { job } => allow(state, *job, "put on hold", |job| {
-            !job.state.is_ended() && !matches!(job.state, JobState::Held { .. })
+            let held = matches!(job.state, JobState::Held { .. });
+            !job.state.is_ended() && !held && !is_canceled(job)
         }),
         Command::Release { job } => allow(state, *job, "released", |job| {
             matches!(job.state, JobState::Held { .. })
         }),
-        Command::Preempt { job } => allow(state, *job, "preempted", is_underway),
+        Command::Preempt { job } => allow(state, *job, "preempted", |job| {
+            is_underway(job) && !is_canceled(job)
+        }),
         Command::Direct(direct) => {
             allow(state, direct.job, "sent a directive", is_underway)?;
             let issued = state.jobs[&direct.job].directives_issued;
@@ -62,6 +66,18 @@ const fn is_underway(job: &Job) -> bool {
         job.state,
         JobState::Starting { .. } | JobState::Running { .. }
     )
+}
+
+/// Whether its user has canceled it already and its end is only a matter of time.
+fn is_canceled(job: &Job) -> bool {
+    let under_way = matches!(
+        job.state,
+        JobState::Stopping {
+            cause: StopCause::Cancel,
+            ..
+        }
+    );
+    under_way || job.requested == Some(StopCause::Cancel)
 }
 
 fn allow(

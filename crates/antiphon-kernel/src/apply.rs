@@ -94,9 +94,7 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
                 }
                 JobState::Starting { .. }
                 | JobState::Running { .. }
-                | JobState::Stopping { .. } => {
-                    state.job_mut(*job).requested = Some(StopCause::Hold);
-                }
+                | JobState::Stopping { .. } => request(state, *job, StopCause::Hold),
                 JobState::Held { .. }
                 | JobState::Succeeded { .. }
                 | JobState::Failed { .. }
@@ -117,7 +115,7 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
             Some(*job)
         }
         Command::Preempt { job } => {
-            state.job_mut(*job).requested = Some(StopCause::Operator);
+            request(state, *job, StopCause::Operator);
             Some(*job)
         }
         Command::Direct(direct) => {
@@ -224,11 +222,30 @@ fn cancel(state: &mut State, job: JobId) {
             end(state, job, JobState::Canceled { at });
         }
         JobState::Starting { .. } | JobState::Running { .. } | JobState::Stopping { .. } => {
-            state.job_mut(job).requested = Some(StopCause::Cancel);
+            request(state, job, StopCause::Cancel);
         }
         JobState::Succeeded { .. } | JobState::Failed { .. } | JobState::Canceled { .. } => {
             bug(job, "cancel")
         }
+    }
+}
+
+/// Notes what a person asked of an attempt. Several commands may come before the first is acted on: the one that goes
+/// furthest stands, whichever came last.
+fn request(state: &mut State, job: JobId, asked: StopCause) {
+    let reach = |cause: &StopCause| match cause {
+        StopCause::Cancel => 2,
+        StopCause::Hold => 1,
+        StopCause::Operator
+        | StopCause::Priority { .. }
+        | StopCause::Drain { .. }
+        | StopCause::Limit
+        | StopCause::GangBroken { .. } => 0,
+    };
+    let job = state.job_mut(job);
+    let noted = job.requested.as_ref().map_or(0, reach);
+    if reach(&asked) >= noted {
+        job.requested = Some(asked);
     }
 }
 

@@ -17,7 +17,7 @@ fn failed_code_is_tried_again_with_doubling_waits_and_then_given_up() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
             1s   settle job-1.1: retry in 10s, software
-            2s   why job-1: retry in 10s, after 1 failed attempts of at most 3
+            2s   why job-1: retry in 9s, after 1 failed attempts of at most 3
             11s  launch job-1.2 on n0[0-7]
             12s  settle job-1.2: retry in 20s, software
             32s  launch job-1.3 on n0[0-7]
