@@ -1,5 +1,7 @@
 //! One cycle: what to do now, stage by stage, least disruptive first. Same state, same answer, on any machine.
 
+use std::ops::Bound;
+
 use antiphon_types::{Action, AttemptId, Decision, JobId, StopCause};
 
 use crate::direct;
@@ -18,11 +20,12 @@ pub fn decide(state: &State) -> Decision {
     let mut actions = Vec::new();
     let settled = settle::ended_attempts(state, &mut actions);
     let clock = stop::advance(state, &mut actions, &settled);
-    let retry = state
-        .backoff
-        .first()
-        .map(|(due, _)| *due)
-        .filter(|due| *due > state.now);
+    // Jobs whose retry is due but that do not fit yet stand in front: nothing wakes for those.
+    let not_due = (
+        Bound::Excluded((state.now, JobId(u64::MAX))),
+        Bound::Unbounded,
+    );
+    let retry = state.backoff.range(not_due).next().map(|(due, _)| *due);
     let wake_at = clock.into_iter().chain(retry).min();
     if state.mode == Mode::Deciding {
         abandon(state, &mut actions);
