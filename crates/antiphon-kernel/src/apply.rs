@@ -132,17 +132,12 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
         }
         Command::Drain { node, reason } => {
             let node = state.nodes.get_mut(node).expect("admission knows the node");
-            node.state = NodeState::Draining {
-                reason: reason.clone(),
-            };
+            node.drain(Some(reason.clone()));
             None
         }
         Command::Undrain { node } => {
-            state
-                .nodes
-                .get_mut(node)
-                .expect("admission knows the node")
-                .state = NodeState::Ready;
+            let node = state.nodes.get_mut(node).expect("admission knows the node");
+            node.drain(None);
             None
         }
         Command::Pause { reason } => {
@@ -277,11 +272,10 @@ fn take_inventory(state: &mut State, offered: &[NodeSpec]) {
             .or_insert_with(|| Node {
                 spec: spec.clone(),
                 state: NodeState::Ready,
+                drained: None,
                 free: Free::all(spec),
             });
-        if matches!(node.state, NodeState::Down { .. }) {
-            node.state = NodeState::Ready;
-        }
+        node.state = node.offered();
         if node.spec == *spec {
             continue;
         }

@@ -238,3 +238,39 @@ fn a_node_that_is_no_longer_offered_keeps_its_tasks() {
         "#]],
     );
 }
+
+/// An `undrain` made a node that its backend no longer offers take tasks.
+#[test]
+fn undraining_a_node_that_is_down_does_not_bring_it_up() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s   nodes n0 8 H100
+           1s   drain n1
+           2s   undrain n1
+           3s   submit a: 8
+           4s   submit b: 8
+           5s   nodes n0 8 H100, n1 8 H100",
+        expect![[r#"
+            3s   launch job-1.1 on n0[0-7]
+            5s   launch job-2.1 on n1[0-7]
+        "#]],
+    );
+}
+
+/// A drained node that was down for a while came back ready, though nobody had undrained it.
+#[test]
+fn a_drained_node_that_was_down_comes_back_drained() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s   drain n1
+           1s   nodes n0 8 H100
+           2s   nodes n0 8 H100, n1 8 H100
+           3s   submit a: 8
+           4s   submit b: 8
+           5s   undrain n1",
+        expect![[r#"
+            3s   launch job-1.1 on n0[0-7]
+            5s   launch job-2.1 on n1[0-7]
+        "#]],
+    );
+}
