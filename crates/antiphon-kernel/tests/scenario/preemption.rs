@@ -328,3 +328,36 @@ fn of_commands_in_one_commit_the_one_that_goes_furthest_stands() {
         "#]],
     );
 }
+
+/// A trainer at its last step that ended by SIGTERM was taken for a failure: it ran again though it was on hold.
+#[test]
+fn a_job_at_its_last_step_is_held_all_the_same() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8
+           10s  a progress 100 of 100
+           11s  hold a
+           30s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            11s  SIGTERM job-1.1: hold, grace 1m00s
+            11s  settle job-1.1: held
+            30s  job-1 is held
+        "#]],
+    );
+}
+
+/// A job that ended by itself in the commit in which somebody preempted it ran a second time, from its start.
+#[test]
+fn exit_zero_before_a_stop_has_begun_is_success() {
+    for command in ["preempt", "hold"] {
+        let scenario = format!(
+            "nodes: n0 8 H100
+               0s   submit a: 8
+               10s  together: {command} a, a exits 0
+               11s  state a"
+        );
+        let last = play(&scenario).lines().last().unwrap().to_owned();
+        assert_eq!(last, "11s  job-1 is succeeded", "{command}");
+    }
+}
