@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use antiphon_types::{
-    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, NodeName, Rejection, Shape, StopCause,
-    Tasks,
+    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, Millis, NodeName, Rejection, Shape,
+    StopCause, Tasks,
 };
 
 use crate::capacity::Capacity;
@@ -14,6 +14,9 @@ use crate::state::{Mode, State};
 
 /// Directives that a person may send to one job: far above any use, and bounds the job's directive log.
 const DIRECTIVES_MAX: u64 = 10_000;
+
+/// Longest span that a job or a policy may name, ten years: far above any use, far below where a time overflows.
+const SPAN_MAX: Millis = Millis::from_secs(10 * 365 * 86_400);
 
 /// Answers a command.
 ///
@@ -40,7 +43,14 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         }
         Command::Drain { node, .. } | Command::Undrain { node } => known_node(state, node),
         Command::Unpause if state.mode == Mode::Deciding => Err(Rejection::NotPaused),
-        Command::Pause { .. } | Command::Unpause | Command::SetPolicy { .. } => Ok(()),
+        Command::SetPolicy { policy } => spans(&[
+            ("checkpoint_wait_ms_max", policy.checkpoint_wait_ms_max),
+            (
+                "checkpoint_wait_ms_default",
+                policy.checkpoint_wait_ms_default,
+            ),
+        ]),
+        Command::Pause { .. } | Command::Unpause => Ok(()),
     }
 }
 
@@ -125,8 +135,21 @@ fn limit(what: &str, asked: u64, max: u64) -> Result<(), Rejection> {
     })
 }
 
+fn spans(named: &[(&str, Millis)]) -> Result<(), Rejection> {
+    named.iter().try_for_each(|(name, span)| {
+        let what = format!("`{name}` in milliseconds");
+        limit(&what, span.as_millis(), SPAN_MAX.as_millis())
+    })
+}
+
 fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     let policy = &state.policy;
+    spans(&[
+        ("grace", spec.grace),
+        ("time_limit", spec.time_limit.unwrap_or_default()),
+        ("backoff", spec.retry.backoff_first),
+        ("backoff_max", spec.retry.backoff_max),
+    ])?;
     let living = state.jobs.len() - state.ended.len();
     limit(
         "number of jobs that have not ended",

@@ -10,10 +10,12 @@ mod fit;
 mod plan;
 mod world;
 
+use antiphon_kernel::explain;
+use antiphon_types::{Bytes, GpuAmount, Millis, RetrySpec, Tasks};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use crate::world::World;
+use crate::world::{Behaviour, World};
 
 /// The same cases in every run, unless `PROPTEST_RNG_SEED` and `PROPTEST_CASES` say otherwise.
 fn config() -> ProptestConfig {
@@ -44,5 +46,32 @@ proptest! {
         }
         world.calm_down();
         world.replay_is_equal();
+    }
+
+    /// Admission bounds every number, so that no sum of them overflows later: a panic then would be safe mode by a user.
+    #[test]
+    fn no_number_in_a_job_file_breaks_arithmetic(
+        cluster in plan::cluster(),
+        job in plan::job(),
+        numbers in plan::numbers(),
+        steps in plan::steps(),
+    ) {
+        let mut world = World::new(&cluster);
+        let mut spec = world.spec(&job);
+        let [grace, limit, backoff_first, backoff_max] = numbers.spans.map(Millis::from_millis);
+        spec.grace = grace;
+        spec.time_limit = numbers.limited.then_some(limit);
+        spec.retry = RetrySpec { retries_max: numbers.retries, backoff_first, backoff_max };
+        let shape = &mut spec.roles[0].shape;
+        shape.gpus = GpuAmount::from_thousandths(numbers.gpus);
+        shape.tasks = numbers.tasks.map_or(Tasks::Fewest, Tasks::Exactly);
+        shape.cpus = numbers.cpus;
+        shape.memory = Bytes::new(numbers.memory);
+        world.submit(spec, Behaviour { attaches: job.attaches, stubborn: job.stubborn });
+        for step in steps.iter().filter(|step| !matches!(step, plan::Step::Submit(_))) {
+            world.step(step);
+            // What explains to people adds up the same numbers.
+            let _ = explain::waiting(&world.state, world.state.now());
+        }
     }
 }

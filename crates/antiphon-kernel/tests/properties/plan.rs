@@ -227,3 +227,49 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     vec(steps, 1..=120)
 }
+
+/// Numbers as a hostile job file may hold them, at the edges more often than between.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbers {
+    pub(crate) spans: [u64; 4],
+    pub(crate) limited: bool,
+    pub(crate) retries: u32,
+    pub(crate) gpus: u64,
+    pub(crate) tasks: Option<u32>,
+    pub(crate) cpus: u32,
+    pub(crate) memory: u64,
+}
+
+fn wide(max: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..=2_u64,
+        1 => (0..=12_u32).prop_map(|gpus| u64::from(gpus) * 1_000),
+        1 => (0..64_u32).prop_map(move |bit| (1_u64 << bit).min(max)),
+        2 => (0..=1_000_u64).prop_map(move |less| max - less),
+        1 => 0..=max,
+    ]
+}
+
+pub(crate) fn numbers() -> impl Strategy<Value = Numbers> {
+    let narrow = || wide(u32::MAX.into()).prop_map(|number| number as u32);
+    (
+        proptest::array::uniform4(wide(u64::MAX)),
+        any::<bool>(),
+        narrow(),
+        wide(u64::MAX),
+        option::of(narrow()),
+        narrow(),
+        wide(u64::MAX),
+    )
+        .prop_map(
+            |(spans, limited, retries, gpus, tasks, cpus, memory)| Numbers {
+                spans,
+                limited,
+                retries,
+                gpus,
+                tasks,
+                cpus,
+                memory,
+            },
+        )
+}

@@ -42,10 +42,10 @@ pub(crate) struct World {
     together: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Behaviour {
-    attaches: bool,
-    stubborn: bool,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Behaviour {
+    pub(crate) attaches: bool,
+    pub(crate) stubborn: bool,
 }
 
 /// What really runs of an attempt.
@@ -137,7 +137,13 @@ impl World {
 
     pub(crate) fn step(&mut self, step: &Step) {
         match step {
-            Step::Submit(plan) => self.submit(plan),
+            Step::Submit(plan) => {
+                let behaviour = Behaviour {
+                    attaches: plan.attaches,
+                    stubborn: plan.stubborn,
+                };
+                self.submit(self.spec(plan), behaviour);
+            }
             Step::Cancel(job) => self.on_job(*job, |job| Command::Cancel { job }),
             Step::Hold(job) => self.on_job(*job, |job| Command::Hold { job }),
             Step::Release(job) => self.on_job(*job, |job| Command::Release { job }),
@@ -386,7 +392,7 @@ impl World {
         );
     }
 
-    fn submit(&mut self, plan: &JobPlan) {
+    pub(crate) fn spec(&self, plan: &JobPlan) -> JobSpec {
         let kind = plan.kind.map(|kind| KINDS[kind].to_owned());
         let shape = |plan_of_shape: &ShapePlan| {
             let (gpus, tasks, processes) = match plan_of_shape {
@@ -428,7 +434,7 @@ impl World {
         });
         let living = self.jobs_where(|state| !state.is_ended());
         let after = plan.after.and_then(|number| pick(living, number));
-        let spec = JobSpec {
+        JobSpec {
             name: format!("job{}", self.submitted),
             team: "default".into(),
             user: "someone".into(),
@@ -453,16 +459,15 @@ impl World {
                 },
             },
             train: BTreeMap::new(),
-        };
+        }
+    }
+
+    pub(crate) fn submit(&mut self, spec: JobSpec, behaviour: Behaviour) {
         let spec = Box::new(spec);
         let id = JobId(self.submitted + 1);
         let command = Command::Submit { spec };
         if admit(&self.state, &command).is_ok() {
             self.submitted += 1;
-            let behaviour = Behaviour {
-                attaches: plan.attaches,
-                stubborn: plan.stubborn,
-            };
             self.behaviours.insert(id, behaviour);
         }
         self.command(command);
