@@ -59,7 +59,7 @@ fn remember(state: &mut State, id: &CommandId, job: Option<JobId>) {
         },
     );
     state.command_order.push_back(id.clone());
-    if state.command_order.len() > limit(state.policy.command_ids_max)
+    while state.command_order.len() > limit(state.policy.command_ids_max)
         && let Some(oldest) = state.command_order.pop_front()
     {
         state.command_ids.remove(&oldest);
@@ -67,7 +67,7 @@ fn remember(state: &mut State, id: &CommandId, job: Option<JobId>) {
 }
 
 fn forget_old(state: &mut State) {
-    if state.ended.len() > limit(state.policy.ended_jobs_max)
+    while state.ended.len() > limit(state.policy.ended_jobs_max)
         && let Some(oldest) = state.ended.pop_front()
     {
         state.jobs.remove(&oldest);
@@ -601,9 +601,8 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
         checkpoint_step: job.checkpoint.as_ref().map(|saved| saved.step),
         lost,
     });
-    if job.attempts.len() > kept {
-        job.attempts.remove(0);
-    }
+    let excess = job.attempts.len().saturating_sub(kept);
+    job.attempts.drain(..excess);
     job.requested = None;
     // Compute directives die with their attempt; the events keep them.
     job.directives

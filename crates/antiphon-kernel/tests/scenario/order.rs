@@ -1,8 +1,10 @@
 //! Who starts, where, and why not yet.
 
+use std::fmt::Write as _;
+
 use expect_test::expect;
 
-use crate::world::check;
+use crate::world::{check, play};
 
 #[test]
 fn a_job_starts_at_once_where_it_fits() {
@@ -273,4 +275,17 @@ fn a_drained_node_that_was_down_comes_back_drained() {
             5s   launch job-2.1 on n1[0-7]
         "#]],
     );
+}
+
+/// Each link of a chain of dependents took a cycle of its own, and a long chain put the server into safe mode.
+#[test]
+fn a_long_chain_of_dependents_falls_with_its_first_job() {
+    let mut scenario = "nodes: n0 8 H100\n0s pause\n0s submit a0: 8\n".to_owned();
+    for link in 1..=100 {
+        writeln!(scenario, "0s submit a{link}: 8 after=a{}", link - 1).unwrap();
+    }
+    scenario += "1s cancel a0\n2s unpause\n3s state a100";
+    let out = play(&scenario);
+    assert_eq!(out.matches("abandon").count(), 100);
+    assert_eq!(out.lines().last(), Some("3s   job-101 is failed"));
 }
