@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use antiphon_types::{
-    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, NodeName, Rejection, Shape, Tasks,
+    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, Millis, NodeName, Rejection, Shape,
+    StopCause, Tasks,
 };
 
 use crate::capacity::Capacity;
@@ -14,6 +15,9 @@ use crate::state::{Mode, State};
 /// Directives that a person may send to one job: far above any use, and bounds the job's directive log.
 const DIRECTIVES_MAX: u64 = 10_000;
 
+/// Longest span that a job or a policy may name, ten years: far above any use, far below where a time overflows.
+const SPAN_MAX: Millis = Millis::from_secs(10 * 365 * 86_400);
+
 /// Answers a command.
 ///
 /// # Errors
@@ -23,12 +27,15 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         Command::Submit { spec } => submit(state, spec),
         Command::Cancel { job } => allow(state, *job, "canceled", |job| !job.state.is_ended()),
         Command::Hold { job } => allow(state, *job, "put on hold", |job| {
-            !job.state.is_ended() && !matches!(job.state, JobState::Held { .. })
+            let held = matches!(job.state, JobState::Held { .. });
+            !job.state.is_ended() && !held && !is_canceled(job)
         }),
         Command::Release { job } => allow(state, *job, "released", |job| {
             matches!(job.state, JobState::Held { .. })
         }),
-        Command::Preempt { job } => allow(state, *job, "preempted", is_underway),
+        Command::Preempt { job } => allow(state, *job, "preempted", |job| {
+            is_underway(job) && !is_canceled(job)
+        }),
         Command::Direct(direct) => {
             allow(state, direct.job, "sent a directive", is_underway)?;
             let issued = state.jobs[&direct.job].directives_issued;
@@ -36,7 +43,14 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         }
         Command::Drain { node, .. } | Command::Undrain { node } => known_node(state, node),
         Command::Unpause if state.mode == Mode::Deciding => Err(Rejection::NotPaused),
-        Command::Pause { .. } | Command::Unpause | Command::SetPolicy { .. } => Ok(()),
+        Command::SetPolicy { policy } => spans(&[
+            ("checkpoint_wait_ms_max", policy.checkpoint_wait_ms_max),
+            (
+                "checkpoint_wait_ms_default",
+                policy.checkpoint_wait_ms_default,
+            ),
+        ]),
+        Command::Pause { .. } | Command::Unpause => Ok(()),
     }
 }
 
@@ -62,6 +76,18 @@ const fn is_underway(job: &Job) -> bool {
         job.state,
         JobState::Starting { .. } | JobState::Running { .. }
     )
+}
+
+/// Whether its user has canceled it already and its end is only a matter of time.
+fn is_canceled(job: &Job) -> bool {
+    let under_way = matches!(
+        job.state,
+        JobState::Stopping {
+            cause: StopCause::Cancel,
+            ..
+        }
+    );
+    under_way || job.requested == Some(StopCause::Cancel)
 }
 
 fn allow(
@@ -109,8 +135,21 @@ fn limit(what: &str, asked: u64, max: u64) -> Result<(), Rejection> {
     })
 }
 
+fn spans(named: &[(&str, Millis)]) -> Result<(), Rejection> {
+    named.iter().try_for_each(|(name, span)| {
+        let what = format!("`{name}` in milliseconds");
+        limit(&what, span.as_millis(), SPAN_MAX.as_millis())
+    })
+}
+
 fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     let policy = &state.policy;
+    spans(&[
+        ("grace", spec.grace),
+        ("time_limit", spec.time_limit.unwrap_or_default()),
+        ("backoff", spec.retry.backoff_first),
+        ("backoff_max", spec.retry.backoff_max),
+    ])?;
     let living = state.jobs.len() - state.ended.len();
     limit(
         "number of jobs that have not ended",

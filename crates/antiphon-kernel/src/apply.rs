@@ -59,7 +59,7 @@ fn remember(state: &mut State, id: &CommandId, job: Option<JobId>) {
         },
     );
     state.command_order.push_back(id.clone());
-    if state.command_order.len() > limit(state.policy.command_ids_max)
+    while state.command_order.len() > limit(state.policy.command_ids_max)
         && let Some(oldest) = state.command_order.pop_front()
     {
         state.command_ids.remove(&oldest);
@@ -67,7 +67,7 @@ fn remember(state: &mut State, id: &CommandId, job: Option<JobId>) {
 }
 
 fn forget_old(state: &mut State) {
-    if state.ended.len() > limit(state.policy.ended_jobs_max)
+    while state.ended.len() > limit(state.policy.ended_jobs_max)
         && let Some(oldest) = state.ended.pop_front()
     {
         state.jobs.remove(&oldest);
@@ -94,9 +94,7 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
                 }
                 JobState::Starting { .. }
                 | JobState::Running { .. }
-                | JobState::Stopping { .. } => {
-                    state.job_mut(*job).requested = Some(StopCause::Hold);
-                }
+                | JobState::Stopping { .. } => request(state, *job, StopCause::Hold),
                 JobState::Held { .. }
                 | JobState::Succeeded { .. }
                 | JobState::Failed { .. }
@@ -117,7 +115,7 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
             Some(*job)
         }
         Command::Preempt { job } => {
-            state.job_mut(*job).requested = Some(StopCause::Operator);
+            request(state, *job, StopCause::Operator);
             Some(*job)
         }
         Command::Direct(direct) => {
@@ -134,17 +132,12 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
         }
         Command::Drain { node, reason } => {
             let node = state.nodes.get_mut(node).expect("admission knows the node");
-            node.state = NodeState::Draining {
-                reason: reason.clone(),
-            };
+            node.drain(Some(reason.clone()));
             None
         }
         Command::Undrain { node } => {
-            state
-                .nodes
-                .get_mut(node)
-                .expect("admission knows the node")
-                .state = NodeState::Ready;
+            let node = state.nodes.get_mut(node).expect("admission knows the node");
+            node.drain(None);
             None
         }
         Command::Pause { reason } => {
@@ -224,11 +217,30 @@ fn cancel(state: &mut State, job: JobId) {
             end(state, job, JobState::Canceled { at });
         }
         JobState::Starting { .. } | JobState::Running { .. } | JobState::Stopping { .. } => {
-            state.job_mut(job).requested = Some(StopCause::Cancel);
+            request(state, job, StopCause::Cancel);
         }
         JobState::Succeeded { .. } | JobState::Failed { .. } | JobState::Canceled { .. } => {
             bug(job, "cancel")
         }
+    }
+}
+
+/// Notes what a person asked of an attempt. Several commands may come before the first is acted on: the one that goes
+/// furthest stands, whichever came last.
+fn request(state: &mut State, job: JobId, asked: StopCause) {
+    let reach = |cause: &StopCause| match cause {
+        StopCause::Cancel => 2,
+        StopCause::Hold => 1,
+        StopCause::Operator
+        | StopCause::Priority { .. }
+        | StopCause::Drain { .. }
+        | StopCause::Limit
+        | StopCause::GangBroken { .. } => 0,
+    };
+    let job = state.job_mut(job);
+    let noted = job.requested.as_ref().map_or(0, reach);
+    if reach(&asked) >= noted {
+        job.requested = Some(asked);
     }
 }
 
@@ -260,11 +272,10 @@ fn take_inventory(state: &mut State, offered: &[NodeSpec]) {
             .or_insert_with(|| Node {
                 spec: spec.clone(),
                 state: NodeState::Ready,
+                drained: None,
                 free: Free::all(spec),
             });
-        if matches!(node.state, NodeState::Down { .. }) {
-            node.state = NodeState::Ready;
-        }
+        node.state = node.offered();
         if node.spec == *spec {
             continue;
         }
@@ -590,9 +601,8 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
         checkpoint_step: job.checkpoint.as_ref().map(|saved| saved.step),
         lost,
     });
-    if job.attempts.len() > kept {
-        job.attempts.remove(0);
-    }
+    let excess = job.attempts.len().saturating_sub(kept);
+    job.attempts.drain(..excess);
     job.requested = None;
     // Compute directives die with their attempt; the events keep them.
     job.directives

@@ -156,6 +156,13 @@ pub fn invariants(state: &State) -> Result<(), String> {
             state.queue.contains(&(job.spec.class, job.id)),
             waits && ready,
         )?;
+        let backs_off = waits && ready && job.not_before.is_some();
+        let due = job.not_before.unwrap_or_default();
+        expect(
+            "the back-off",
+            state.backoff.contains(&(due, job.id)),
+            backs_off,
+        )?;
         expect(
             "the active set",
             state.active.contains(&job.id),
@@ -171,6 +178,15 @@ pub fn invariants(state: &State) -> Result<(), String> {
             .get(&(job.spec.team.clone(), job.spec.name.clone()))
             == Some(&job.id);
         expect("the names", named, !job.state.is_ended())?;
+    }
+    let indexed = state.queue.len() + state.dead.len() + state.active.len();
+    let living = state
+        .jobs
+        .values()
+        .filter(|job| !job.state.is_ended())
+        .count();
+    if indexed > living || state.backoff.len() > state.queue.len() || state.names.len() != living {
+        return Err(format!("{indexed} places in the indexes for {living} jobs"));
     }
     let known = |id: &JobId| state.jobs.contains_key(id);
     if !(state.active.iter().all(known) && state.ended.iter().all(known)) {

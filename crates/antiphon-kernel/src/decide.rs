@@ -1,8 +1,12 @@
 //! One cycle: what to do now, stage by stage, least disruptive first. Same state, same answer, on any machine.
 
+use std::collections::VecDeque;
+use std::ops::Bound;
+
 use antiphon_types::{Action, AttemptId, Decision, JobId, StopCause};
 
 use crate::direct;
+use crate::jobs::JobState;
 use crate::order::{Verdict, walk};
 use crate::preempt::{Room, room_for};
 use crate::settle;
@@ -18,11 +22,12 @@ pub fn decide(state: &State) -> Decision {
     let mut actions = Vec::new();
     let settled = settle::ended_attempts(state, &mut actions);
     let clock = stop::advance(state, &mut actions, &settled);
-    let retry = state
-        .backoff
-        .first()
-        .map(|(due, _)| *due)
-        .filter(|due| *due > state.now);
+    // Jobs whose retry is due but that do not fit yet stand in front: nothing wakes for those.
+    let not_due = (
+        Bound::Excluded((state.now, JobId(u64::MAX))),
+        Bound::Unbounded,
+    );
+    let retry = state.backoff.range(not_due).next().map(|(due, _)| *due);
     let wake_at = clock.into_iter().chain(retry).min();
     if state.mode == Mode::Deciding {
         abandon(state, &mut actions);
@@ -36,16 +41,25 @@ pub fn decide(state: &State) -> Decision {
     Decision { actions, wake_at }
 }
 
-/// Ends jobs whose dependency never will succeed.
+/// Ends jobs whose dependency never will succeed, and those that wait for them in turn: a chain falls in one cycle.
 fn abandon(state: &State, actions: &mut Vec<Action>) {
-    for id in &state.dead {
-        let dependency = state.jobs[id]
-            .dead_dependency
-            .expect("a dead job names its dependency");
-        actions.push(Action::Abandon {
-            job: *id,
-            dependency,
+    let mut doomed: VecDeque<(JobId, JobId)> = state
+        .dead
+        .iter()
+        .map(|id| {
+            let dependency = state.jobs[id].dead_dependency;
+            (*id, dependency.expect("a dead job names its dependency"))
+        })
+        .collect();
+    let mut met = state.dead.clone();
+    while let Some((job, dependency)) = doomed.pop_front() {
+        actions.push(Action::Abandon { job, dependency });
+        // A held one learns of it when it is released.
+        let waiting = state.jobs[&job].dependents.iter().filter(|id| {
+            let pending = matches!(state.jobs[id].state, JobState::Pending { .. });
+            pending && met.insert(**id)
         });
+        doomed.extend(waiting.map(|id| (*id, job)));
     }
 }
 

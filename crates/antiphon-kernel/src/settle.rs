@@ -27,28 +27,29 @@ pub(crate) fn ended_attempts(state: &State, actions: &mut Vec<Action>) -> Vec<Jo
 }
 
 fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
-    let stopped = match &job.state {
+    let begun = match &job.state {
         JobState::Stopping { cause, .. } => Some(cause),
-        JobState::Starting { .. } | JobState::Running { .. } => job.requested.as_ref(),
+        JobState::Starting { .. } | JobState::Running { .. } => None,
         JobState::Pending { .. }
         | JobState::Held { .. }
         | JobState::Succeeded { .. }
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => unreachable!("only attempts are settled"),
     };
+    // Exit 0 while stopping is what a trainer that gave way returns, and also one that finished just then. Only the
+    // reported progress tells them apart; in doubt the job runs again from its checkpoint, which loses nothing. Where
+    // nothing had told the processes to end yet, exit 0 is their own.
+    let finished = clean && (begun.is_none() || is_finished(job));
     // What a person asked for after the stop had begun decides over the stop's own cause.
-    let asked = job.requested.as_ref().or(stopped);
-    match asked {
+    match job.requested.as_ref().or(begun) {
         Some(StopCause::Cancel) => Outcome::Canceled,
-        // Exit 0 while stopping is what a trainer that gave way returns, and also one that finished just then. Only the
-        // reported progress tells them apart; in doubt the job runs again from its checkpoint, which loses nothing.
-        Some(StopCause::Hold) if !is_finished(job) => Outcome::Held,
+        Some(StopCause::Hold) if !finished => Outcome::Held,
         Some(StopCause::Priority { .. } | StopCause::Drain { .. } | StopCause::Operator)
-            if !(clean && is_finished(job)) =>
+            if !finished =>
         {
             Outcome::Requeued
         }
-        Some(StopCause::Limit) if !(clean && is_finished(job)) => Outcome::Failed {
+        Some(StopCause::Limit) if !finished => Outcome::Failed {
             class: ExitClass::Limit,
         },
         _ if clean => Outcome::Succeeded,

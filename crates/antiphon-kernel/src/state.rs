@@ -64,6 +64,8 @@ pub struct Node {
     pub spec: NodeSpec,
     /// Whether it takes tasks.
     pub state: NodeState,
+    /// What the operator who drains it wrote; kept while the node is down, so that it comes back drained.
+    pub drained: Option<String>,
     /// What no attempt holds.
     pub free: Free,
 }
@@ -75,6 +77,23 @@ pub struct CommandRecord {
     pub seq: Seq,
     /// The job it made or changed.
     pub job: Option<JobId>,
+}
+
+impl Node {
+    /// Its state while its backend offers it.
+    pub(crate) fn offered(&self) -> NodeState {
+        self.drained
+            .clone()
+            .map_or(NodeState::Ready, |reason| NodeState::Draining { reason })
+    }
+
+    /// Says whether an operator drains it. What is down stays down until its backend offers it again.
+    pub(crate) fn drain(&mut self, reason: Option<String>) {
+        self.drained = reason;
+        if !matches!(self.state, NodeState::Down { .. }) {
+            self.state = self.offered();
+        }
+    }
 }
 
 impl State {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 /// The version of the encoded state: raised with every change of its form. An image of another version is passed over
 /// and the log replayed instead, so this never has to be migrated.
-pub(crate) const STATE_VERSION: u32 = 1;
+pub(crate) const STATE_VERSION: u32 = 2;
 /// Events between two images: a restart replays at most about twice as many, in well under a second.
 const IMAGE_EVERY: u64 = 20_000;
 /// Events read at once.

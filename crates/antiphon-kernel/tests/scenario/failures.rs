@@ -17,7 +17,7 @@ fn failed_code_is_tried_again_with_doubling_waits_and_then_given_up() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
             1s   settle job-1.1: retry in 10s, software
-            2s   why job-1: retry in 10s, after 1 failed attempts of at most 3
+            2s   why job-1: retry in 9s, after 1 failed attempts of at most 3
             11s  launch job-1.2 on n0[0-7]
             12s  settle job-1.2: retry in 20s, software
             32s  launch job-1.3 on n0[0-7]
@@ -116,6 +116,32 @@ fn a_job_that_backs_off_does_not_hold_up_others() {
             2s   settle job-1.1: retry in 10s, software
             2s   launch job-2.1 on n0[0-7]
             3s   job-2 is running
+        "#]],
+    );
+}
+
+/// The timer looked at the first retry alone. Once that was due but did not fit, nobody woke for the ones behind it.
+#[test]
+fn a_due_retry_that_does_not_fit_hides_no_later_one() {
+    check(
+        "nodes: n0 8 H100, n1 2 A100
+           0s   submit a: 8 type=H100
+           1s   submit b: 2 type=A100 retries=9
+           2s   a exits 1
+           3s   submit c: 8 type=H100
+           4s   b exits 1
+           15s  b exits 1
+           100s state b",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   launch job-2.1 on n1[0-1]
+            2s   settle job-1.1: retry in 10s, software
+            3s   launch job-3.1 on n0[0-7]
+            4s   settle job-2.1: retry in 10s, software
+            14s  launch job-2.2 on n1[0-1]
+            15s  settle job-2.2: retry in 20s, software
+            35s  launch job-2.3 on n1[0-1]
+            100s job-2 is running
         "#]],
     );
 }

@@ -1,8 +1,10 @@
 //! Who starts, where, and why not yet.
 
+use std::fmt::Write as _;
+
 use expect_test::expect;
 
-use crate::world::check;
+use crate::world::{check, play};
 
 #[test]
 fn a_job_starts_at_once_where_it_fits() {
@@ -237,4 +239,53 @@ fn a_node_that_is_no_longer_offered_keeps_its_tasks() {
             7s   launch job-3.1 on n1[0-7]
         "#]],
     );
+}
+
+/// An `undrain` made a node that its backend no longer offers take tasks.
+#[test]
+fn undraining_a_node_that_is_down_does_not_bring_it_up() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s   nodes n0 8 H100
+           1s   drain n1
+           2s   undrain n1
+           3s   submit a: 8
+           4s   submit b: 8
+           5s   nodes n0 8 H100, n1 8 H100",
+        expect![[r#"
+            3s   launch job-1.1 on n0[0-7]
+            5s   launch job-2.1 on n1[0-7]
+        "#]],
+    );
+}
+
+/// A drained node that was down for a while came back ready, though nobody had undrained it.
+#[test]
+fn a_drained_node_that_was_down_comes_back_drained() {
+    check(
+        "nodes: n0 8 H100, n1 8 H100
+           0s   drain n1
+           1s   nodes n0 8 H100
+           2s   nodes n0 8 H100, n1 8 H100
+           3s   submit a: 8
+           4s   submit b: 8
+           5s   undrain n1",
+        expect![[r#"
+            3s   launch job-1.1 on n0[0-7]
+            5s   launch job-2.1 on n1[0-7]
+        "#]],
+    );
+}
+
+/// Each link of a chain of dependents took a cycle of its own, and a long chain put the server into safe mode.
+#[test]
+fn a_long_chain_of_dependents_falls_with_its_first_job() {
+    let mut scenario = "nodes: n0 8 H100\n0s pause\n0s submit a0: 8\n".to_owned();
+    for link in 1..=100 {
+        writeln!(scenario, "0s submit a{link}: 8 after=a{}", link - 1).unwrap();
+    }
+    scenario += "1s cancel a0\n2s unpause\n3s state a100";
+    let out = play(&scenario);
+    assert_eq!(out.matches("abandon").count(), 100);
+    assert_eq!(out.lines().last(), Some("3s   job-101 is failed"));
 }

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::world::check;
+use crate::world::{check, play};
 
 #[test]
 fn a_lower_class_saves_gives_way_and_comes_back() {
@@ -278,4 +278,86 @@ fn the_time_limit_saves_and_ends() {
             102s job-1 is failed
         "#]],
     );
+}
+
+/// A hold that came after a cancel took its place, and the canceled job ran again after its release.
+#[test]
+fn a_hold_does_not_undo_a_cancel() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 stubborn grace=5s
+           10s  cancel a
+           11s  hold a
+           12s  preempt a
+           30s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  SIGTERM job-1.1: cancel, grace 5s
+            11s  refused [AP0102]: job-1 is stopping: it cannot be put on hold; `antiphon job job-1` shows what it is doing
+            12s  refused [AP0102]: job-1 is stopping: it cannot be preempted; `antiphon job job-1` shows what it is doing
+            15s  SIGKILL job-1.1: its grace of 5s after SIGTERM is over
+            15s  settle job-1.1: canceled
+            30s  job-1 is canceled
+        "#]],
+    );
+}
+
+/// Commands that share a commit are all applied before anything is decided: the last one must not win over a stronger one.
+#[test]
+fn of_commands_in_one_commit_the_one_that_goes_furthest_stands() {
+    for commands in ["hold a, preempt a, cancel a", "cancel a, hold a, preempt a"] {
+        let scenario = format!(
+            "nodes: n0 8 H100
+               0s   submit a: 8
+               10s  together: {commands}
+               11s  state a"
+        );
+        let last = play(&scenario).lines().last().unwrap().to_owned();
+        assert_eq!(last, "11s  job-1 is canceled", "{commands}");
+    }
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8
+           10s  together: hold a, preempt a
+           11s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  SIGTERM job-1.1: hold, grace 1m00s
+            10s  settle job-1.1: held
+            11s  job-1 is held
+        "#]],
+    );
+}
+
+/// A trainer at its last step that ended by SIGTERM was taken for a failure: it ran again though it was on hold.
+#[test]
+fn a_job_at_its_last_step_is_held_all_the_same() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8
+           10s  a progress 100 of 100
+           11s  hold a
+           30s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            11s  SIGTERM job-1.1: hold, grace 1m00s
+            11s  settle job-1.1: held
+            30s  job-1 is held
+        "#]],
+    );
+}
+
+/// A job that ended by itself in the commit in which somebody preempted it ran a second time, from its start.
+#[test]
+fn exit_zero_before_a_stop_has_begun_is_success() {
+    for command in ["preempt", "hold"] {
+        let scenario = format!(
+            "nodes: n0 8 H100
+               0s   submit a: 8
+               10s  together: {command} a, a exits 0
+               11s  state a"
+        );
+        let last = play(&scenario).lines().last().unwrap().to_owned();
+        assert_eq!(last, "11s  job-1 is succeeded", "{command}");
+    }
 }
