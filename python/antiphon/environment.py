@@ -29,17 +29,21 @@ class Environment:
     checkpoint_dir: str | None = None
     resume_from: str | None = None
     rank: int = 0
+    grace_s: float = 60.0
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
         """Reads the variables; one that makes no sense is logged and leaves the process unattached."""
         variables = os.environ if variables is None else variables
-        rank = variables.get("RANK", "")
+        # A launcher sets RANK for each process it starts; where there is none, a task is one process.
+        rank = variables.get("RANK") or variables.get("ANTIPHON_TASK_INDEX") or ""
+        grace_ms = variables.get("ANTIPHON_GRACE_MS", "")
         return cls(
             endpoint=_endpoint(variables),
             checkpoint_dir=variables.get("ANTIPHON_CHECKPOINT_DIR") or None,
             resume_from=variables.get("ANTIPHON_RESUME_FROM") or None,
             rank=int(rank) if rank.isdecimal() else 0,
+            grace_s=int(grace_ms) / 1000 if grace_ms.isdecimal() else 60.0,
         )
 
 

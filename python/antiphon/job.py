@@ -47,7 +47,7 @@ class Job:
     ) -> None:
         self.environment = environment
         self._quiet = Quiet()
-        self._guard = TermGuard()
+        self._guard = TermGuard(environment.grace_s)
         self._agreed_terminating: bool | None = None
         self._outbox = Outbox()
         self._sender: Sender | None = None

@@ -262,6 +262,10 @@ impl Inner {
         for task in &launch.allocation.tasks {
             node_of(task, &nodes)?;
         }
+        if let Some(checkpoint) = &launch.spec.checkpoint {
+            // Trainers expect it to be there. One that cannot be made is theirs to report: it was there at submit.
+            let _ = fs::create_dir_all(&checkpoint.dir);
+        }
         let ports = self.ports(launch)?;
         for task in &launch.allocation.tasks {
             let id = TaskId {

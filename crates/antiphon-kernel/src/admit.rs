@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use antiphon_types::{
-    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, Millis, NodeName, Rejection, Shape,
-    StopCause, Tasks,
+    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, Millis, NodeName, Processes, Rejection,
+    Shape, StopCause, Tasks,
 };
 
 use crate::capacity::Capacity;
 use crate::jobs::{Job, JobState};
 use crate::place::place;
-use crate::state::{Mode, State};
+use crate::state::{CommandRecord, Mode, State};
 
 /// Directives that a person may send to one job: far above any use, and bounds the job's directive log.
 const DIRECTIVES_MAX: u64 = 10_000;
@@ -54,18 +54,15 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
     }
 }
 
-/// Answers a command that carries an id: the record of the first one, if it was carried out before.
+/// Looks whether a command was carried out before under the same key: its record, if so.
 ///
 /// # Errors
-/// Where the id was used for another job.
-pub fn repeated(
-    state: &State,
-    id: &CommandId,
-    job: Option<JobId>,
-) -> Result<Option<crate::state::CommandRecord>, Rejection> {
-    match state.command(id) {
-        Some(record) if job.is_some() && record.job != job => {
-            Err(Rejection::KeyReused { key: id.0.clone() })
+/// Where the key was used for another command.
+pub fn repeated(state: &State, id: &CommandId) -> Result<Option<CommandRecord>, Rejection> {
+    match state.command_ids.get(&id.key) {
+        Some(record) if record.content != id.content => {
+            let key = id.key.clone();
+            Err(Rejection::KeyReused { key })
         }
         found => Ok(found.cloned()),
     }
@@ -227,6 +224,11 @@ fn splits(shape: &Shape) -> Result<u64, Rejection> {
         return Ok(1);
     };
     match shape.tasks {
+        // One process a GPU: another number of tasks contradicts it.
+        Tasks::Exactly(tasks) if shape.processes == Processes::PerGpu && tasks != gpus => {
+            let gpus = shape.gpus;
+            Err(Rejection::UnevenSplit { gpus, tasks })
+        }
         Tasks::Exactly(tasks) if tasks == 0 || !gpus.is_multiple_of(tasks) => {
             Err(Rejection::UnevenSplit {
                 gpus: shape.gpus,

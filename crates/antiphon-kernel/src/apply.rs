@@ -51,14 +51,13 @@ pub fn apply(state: &mut State, event: &Event) {
 }
 
 fn remember(state: &mut State, id: &CommandId, job: Option<JobId>) {
-    state.command_ids.insert(
-        id.clone(),
-        CommandRecord {
-            seq: state.seq,
-            job,
-        },
-    );
-    state.command_order.push_back(id.clone());
+    let record = CommandRecord {
+        content: id.content.clone(),
+        seq: state.seq,
+        job,
+    };
+    state.command_ids.insert(id.key.clone(), record);
+    state.command_order.push_back(id.key.clone());
     while state.command_order.len() > limit(state.policy.command_ids_max)
         && let Some(oldest) = state.command_order.pop_front()
     {
@@ -140,6 +139,8 @@ fn apply_command(state: &mut State, command: &Command) -> Option<JobId> {
             node.drain(None);
             None
         }
+        // Safe mode stops more than a pause does, and its bug must stay in sight.
+        Command::Pause { .. } if matches!(state.mode, Mode::Safe { .. }) => None,
         Command::Pause { reason } => {
             state.mode = Mode::Paused {
                 reason: reason.clone(),
@@ -361,11 +362,16 @@ fn checkpointed(state: &mut State, checkpoint: &Checkpoint) {
             && known.path == checkpoint.path
     });
     if !known {
-        job.checkpoint = Some(checkpoint.clone());
+        let before = job.checkpoint.replace(checkpoint.clone());
+        // Whatever failed before, the job has got further since.
+        if before.is_none_or(|before| before.step < checkpoint.step) {
+            job.failures = 0;
+        }
     }
 }
 
 fn acknowledged(state: &mut State, attempt: AttemptId, ack: &Ack) {
+    let now = state.now;
     if state.active_attempt(attempt).is_none() {
         return;
     }
@@ -377,20 +383,20 @@ fn acknowledged(state: &mut State, attempt: AttemptId, ack: &Ack) {
         phase:
             StopPhase::CheckpointWait {
                 directive,
-                answered,
-                ..
+                saved_at,
+                until,
             },
         ..
     } = &mut job.state
         && *directive == ack.directive
     {
-        // Whatever the answer, there is nothing more to wait for.
-        *answered = match ack.body {
-            AckBody::Applied { .. }
-            | AckBody::Rejected { .. }
-            | AckBody::Failed { .. }
-            | AckBody::Expired => true,
-        };
+        match ack.body {
+            AckBody::Applied { .. } => {
+                saved_at.get_or_insert(now);
+            }
+            // There is nothing more to wait for.
+            AckBody::Rejected { .. } | AckBody::Failed { .. } | AckBody::Expired => *until = now,
+        }
     }
 }
 
@@ -409,6 +415,7 @@ fn conclude(state: &mut State, finding: &Finding) {
         } => {
             let (step, steps_total, step_time) = (*step, *steps_total, *step_time);
             job.progress = Some(Progress {
+                attempt: finding.attempt(),
                 step,
                 steps_total,
                 step_time,
@@ -441,7 +448,7 @@ fn act(state: &mut State, action: &Action) {
         } => {
             let phase = StopPhase::CheckpointWait {
                 directive: *directive,
-                answered: false,
+                saved_at: None,
                 until: *until,
             };
             stopping(state, *attempt, cause.clone(), phase);
@@ -475,7 +482,7 @@ fn act(state: &mut State, action: &Action) {
                 *job,
                 JobState::Failed {
                     at,
-                    class: ExitClass::Software,
+                    class: ExitClass::Dependency,
                     detail,
                 },
             );
@@ -532,14 +539,26 @@ fn launch(state: &mut State, attempt: AttemptId, allocation: &antiphon_types::Al
 }
 
 fn stopping(state: &mut State, attempt: AttemptId, cause: StopCause, phase: StopPhase) {
+    let now = state.now;
     let job = state.job_mut(attempt.job);
     let active = job
         .state
         .active()
         .filter(|active| active.attempt == attempt);
     let active = Box::new(active.expect("a stop names the current attempt").clone());
+    let since = match job.state {
+        JobState::Stopping { since, .. } => since,
+        JobState::Pending { .. }
+        | JobState::Starting { .. }
+        | JobState::Running { .. }
+        | JobState::Held { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => now,
+    };
     job.state = JobState::Stopping {
         active,
+        since,
         cause,
         phase,
     };

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{BestNode, GpuAmount, Holder, JobId, JobSpec, Millis, Timestamp, WaitReason};
+use antiphon_types::{
+    BestNode, GpuAmount, Holder, JobId, JobSpec, Millis, NodeSpec, NodeState, TaskAllocation,
+    Timestamp, WaitReason,
+};
 
 use crate::apply::submit;
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, Free};
 use crate::jobs::{Job, JobState, StopPhase};
 use crate::order::{Verdict, walk};
 use crate::preempt::{Room, room_for, stopping};
 use crate::state::{Mode, State};
+use crate::stop::waits_until;
 
 /// Holders that a reason names.
 const HOLDERS_MAX: usize = 5;
@@ -87,78 +91,99 @@ fn blocked(state: &State, job: &Job, free: &Capacity<'_>, now: Timestamp) -> Wai
     match room_for(state, job, free) {
         Room::Coming => {
             let jobs = stopping(state).map(|(victim, _)| victim.id).collect();
-            let until = stopping(state)
-                .map(|(victim, _)| ends_by(state, victim))
-                .max();
-            return WaitReason::Victims {
-                jobs,
-                until: until.unwrap_or(now),
-            };
+            let until = stopping(state).map(|(victim, _)| gone_by(victim)).max();
+            return victims(jobs, until.unwrap_or(now), now);
         }
-        Room::Victims(victims) => {
-            let grace = victims
-                .iter()
-                .map(|victim| victim.spec.grace)
-                .max()
-                .unwrap_or_default();
-            let until = now.after(state.policy.checkpoint_wait_ms_max).after(grace);
-            return WaitReason::Victims {
-                jobs: victims.iter().map(|job| job.id).collect(),
-                until,
-            };
+        Room::Victims(chosen) => {
+            let grace = chosen.iter().map(|victim| victim.spec.grace).max();
+            let until = now
+                .after(state.policy.checkpoint_wait_ms_max)
+                .after(grace.unwrap_or_default());
+            return victims(chosen.iter().map(|job| job.id).collect(), until, now);
         }
         Room::None => (),
     }
+    // What rules is the widest role that asks for GPUs; several types in one gang are told by the first of them.
     let asked = job.spec.gpus();
-    let enough = |free: &GpuAmount| *free >= asked;
+    let gpu_type = job
+        .spec
+        .roles
+        .iter()
+        .find_map(|role| role.shape.gpu_type.clone());
+    let serves = |spec: &NodeSpec| {
+        spec.gpus > 0
+            && gpu_type
+                .as_ref()
+                .is_none_or(|wanted| *wanted == spec.gpu_type)
+    };
+    // A share fits beside others on a GPU; whole GPUs have to be free whole.
+    let usable = |free: &Free| match asked.whole() {
+        Some(_) => {
+            GpuAmount::from_gpus(u32::try_from(free.whole_gpus().count()).unwrap_or(u32::MAX))
+        }
+        None => free.gpus.iter().copied().max().unwrap_or_default(),
+    };
     let nodes = || {
         free.nodes
             .iter()
             .map(|(name, (spec, free))| (*name, *spec, free))
     };
-    let all: GpuAmount = nodes().map(|(_, _, free)| free.gpu_amount()).sum();
-    let widest = job
-        .spec
-        .roles
-        .iter()
-        .map(|role| role.shape.cpus)
-        .max()
-        .unwrap_or(0);
-    if asked.is_zero() || (enough(&all) && nodes().any(|(_, _, free)| enough(&free.gpu_amount()))) {
+    let serving = || nodes().filter(|(_, spec, _)| serves(spec));
+    let all: GpuAmount = serving().map(|(_, _, free)| usable(free)).sum();
+    let best = serving().max_by_key(|(name, _, free)| (usable(free), std::cmp::Reverse(*name)));
+    let in_one = best.is_some_and(|(_, _, free)| usable(free) >= asked);
+    if asked.is_zero() || in_one {
+        let cpus = job
+            .spec
+            .roles
+            .iter()
+            .map(|role| role.shape.cpus)
+            .max()
+            .unwrap_or(0);
         let cpus_free = nodes().map(|(_, _, free)| free.cpus).max().unwrap_or(0);
-        return WaitReason::CpusOrMemory {
-            cpus: widest,
-            cpus_free,
-        };
+        return WaitReason::CpusOrMemory { cpus, cpus_free };
     }
-    let best = nodes()
-        .filter(|(_, spec, _)| spec.gpus > 0)
-        .max_by_key(|(name, _, free)| (free.gpu_amount(), std::cmp::Reverse(*name)))
-        .map(|(node, spec, free)| BestNode {
-            node: node.clone(),
-            free: free.gpu_amount(),
-            total: spec.gpus,
-        });
+    let out_of_service = state
+        .nodes
+        .values()
+        .filter(|node| node.state != NodeState::Ready);
     WaitReason::Gpus {
         asked,
+        gpu_type: gpu_type.clone(),
         free: all,
-        best,
-        holders: holders(state, now),
+        best: best.map(|(node, spec, free)| BestNode {
+            node: node.clone(),
+            free: usable(free),
+            total: spec.gpus,
+        }),
+        holders: holders(state, &serves, now),
+        out_of_service: out_of_service
+            .filter(|node| serves(&node.spec))
+            .map(|node| node.spec.gpus)
+            .sum(),
     }
 }
 
-/// Who holds GPUs, largest first.
-fn holders(state: &State, now: Timestamp) -> Vec<Holder> {
+fn victims(jobs: Vec<JobId>, until: Timestamp, now: Timestamp) -> WaitReason {
+    let left = until.since(now);
+    WaitReason::Victims { jobs, until, left }
+}
+
+/// Who holds GPUs on nodes that could serve, largest first.
+fn holders(state: &State, serves: &dyn Fn(&NodeSpec) -> bool, now: Timestamp) -> Vec<Holder> {
     let mut holders: Vec<Holder> = state
         .active_jobs()
         .filter_map(|job| {
-            let gpus = job.state.active()?.allocation.gpu_amount();
-            let (job, class, ends_in) = (job.id, job.spec.class, predicted_end(job, now));
-            (!gpus.is_zero()).then_some(Holder {
-                job,
-                class,
+            let tasks = &job.state.active()?.allocation.tasks;
+            let there = tasks
+                .iter()
+                .filter(|task| serves(&state.nodes[&task.node].spec));
+            let gpus: GpuAmount = there.map(TaskAllocation::gpu_amount).sum();
+            (!gpus.is_zero()).then(|| Holder {
+                job: job.id,
+                class: job.spec.class,
                 gpus,
-                ends_in,
+                ends_in: predicted_end(job, now),
             })
         })
         .collect();
@@ -170,27 +195,22 @@ fn holders(state: &State, now: Timestamp) -> Vec<Holder> {
 /// How long a running job still takes, by its own reports.
 #[must_use]
 pub fn predicted_end(job: &Job, now: Timestamp) -> Option<Millis> {
-    let progress = job.progress?;
-    job.state.active()?;
+    let current = job.state.active()?.attempt;
+    let progress = job
+        .progress
+        .filter(|progress| progress.attempt == current)?;
     let steps = progress.steps_total.saturating_sub(progress.step);
     let whole = Millis::from_millis(steps.checked_mul(progress.step_time.as_millis())?);
     Some(whole.saturating_sub(now.since(progress.at)))
 }
 
-/// When a stopping attempt is killed at the latest.
-fn ends_by(state: &State, job: &Job) -> Timestamp {
-    match &job.state {
-        JobState::Stopping { phase, .. } => match phase {
-            StopPhase::CheckpointWait { until, .. } => until.after(job.spec.grace),
-            StopPhase::Grace { kill_at } => *kill_at,
-            StopPhase::Killed => state.now,
-        },
-        JobState::Pending { .. }
-        | JobState::Starting { .. }
-        | JobState::Running { .. }
-        | JobState::Held { .. }
-        | JobState::Succeeded { .. }
-        | JobState::Failed { .. }
-        | JobState::Canceled { .. } => state.now,
+/// When a stopping attempt is gone at the latest.
+fn gone_by(job: &Job) -> Timestamp {
+    let JobState::Stopping { phase, .. } = &job.state else {
+        return Timestamp::ZERO;
+    };
+    match phase {
+        StopPhase::CheckpointWait { .. } => waits_until(phase).after(job.spec.grace),
+        StopPhase::Grace { .. } | StopPhase::Killed => waits_until(phase),
     }
 }

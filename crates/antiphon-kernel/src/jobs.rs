@@ -21,7 +21,7 @@ pub struct Job {
     pub state: JobState,
     /// Launches so far; the next attempt has one more.
     pub launches: u32,
-    /// Failed attempts since the last success, for the retry rule.
+    /// Failed attempts since the last checkpoint that got further, for the retry rule.
     pub failures: u32,
     /// No launch before this.
     pub not_before: Option<Timestamp>,
@@ -70,6 +70,8 @@ pub enum JobState {
     Stopping {
         /// The launch.
         active: Box<Active>,
+        /// Since when.
+        since: Timestamp,
         /// Why.
         cause: StopCause,
         /// How far.
@@ -143,9 +145,9 @@ pub enum StopPhase {
     CheckpointWait {
         /// The directive.
         directive: DirectiveId,
-        /// Whether the trainer has answered it.
-        answered: bool,
-        /// When the wait ends without an answer.
+        /// When the trainer answered that it has saved and ends by itself.
+        saved_at: Option<Timestamp>,
+        /// When the wait for that answer ends.
         until: Timestamp,
     },
     /// Second clock: from SIGTERM to SIGKILL.
@@ -185,6 +187,8 @@ pub struct AttemptRecord {
 /// Steps done and to do, as the trainer reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
+    /// Which attempt reported it; what an earlier one did may have to be done again.
+    pub attempt: AttemptId,
     /// Steps done.
     pub step: u64,
     /// Steps to do.
@@ -205,6 +209,18 @@ pub struct ShardRecord {
 }
 
 impl JobState {
+    /// Every state's name.
+    pub const NAMES: [&str; 8] = [
+        "pending",
+        "starting",
+        "running",
+        "stopping",
+        "held",
+        "succeeded",
+        "failed",
+        "canceled",
+    ];
+
     /// The state's name as people and scripts read it.
     #[must_use]
     pub const fn name(&self) -> &'static str {

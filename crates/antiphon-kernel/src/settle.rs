@@ -1,6 +1,6 @@
 //! What becomes of a job whose attempt has ended: finished, tried again, back to the queue, or ended for good.
 
-use antiphon_types::{Action, Exit, ExitClass, JobId, Millis, Outcome, StopCause};
+use antiphon_types::{Action, AttemptId, Exit, ExitClass, JobId, Millis, Outcome, StopCause};
 
 use crate::jobs::{Active, Job, JobState};
 use crate::state::State;
@@ -39,7 +39,7 @@ fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
     // Exit 0 while stopping is what a trainer that gave way returns, and also one that finished just then. Only the
     // reported progress tells them apart; in doubt the job runs again from its checkpoint, which loses nothing. Where
     // nothing had told the processes to end yet, exit 0 is their own.
-    let finished = clean && (begun.is_none() || is_finished(job));
+    let finished = clean && (begun.is_none() || is_finished(job, active.attempt));
     // What a person asked for after the stop had begun decides over the stop's own cause.
     match job.requested.as_ref().or(begun) {
         Some(StopCause::Cancel) => Outcome::Canceled,
@@ -58,11 +58,13 @@ fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
 }
 
 /// Whether the trainer said that every step is done.
-fn is_finished(job: &Job) -> bool {
-    job.progress.is_some_and(|progress| {
-        let saved = job.checkpoint.as_ref().map_or(0, |saved| saved.step);
-        progress.steps_total > 0 && progress.step.max(saved) >= progress.steps_total
-    })
+fn is_finished(job: &Job, attempt: AttemptId) -> bool {
+    job.progress
+        .filter(|progress| progress.attempt == attempt)
+        .is_some_and(|progress| {
+            let saved = job.checkpoint.as_ref().map_or(0, |saved| saved.step);
+            progress.steps_total > 0 && progress.step.max(saved) >= progress.steps_total
+        })
 }
 
 /// The retry rule of the exit's class.
@@ -77,6 +79,7 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
         ExitClass::OutOfMemory
         | ExitClass::DataError
         | ExitClass::Unstartable
+        | ExitClass::Dependency
         | ExitClass::Limit => Outcome::Failed { class },
         ExitClass::Hardware | ExitClass::Software if job.failures >= job.spec.retry.retries_max => {
             Outcome::Failed { class }

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use antiphon_types::{
-    Class, CommandId, JobId, NodeName, NodeSpec, NodeState, Policy, Seq, Timestamp,
-};
+use antiphon_types::{Class, JobId, NodeName, NodeSpec, NodeState, Policy, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::Free;
@@ -33,9 +31,9 @@ pub struct State {
     pub(crate) names: BTreeMap<(String, String), JobId>,
     /// Ended jobs, oldest first.
     pub(crate) ended: VecDeque<JobId>,
-    pub(crate) command_ids: BTreeMap<CommandId, CommandRecord>,
+    pub(crate) command_ids: BTreeMap<String, CommandRecord>,
     /// The keys of `command_ids`, oldest first.
-    pub(crate) command_order: VecDeque<CommandId>,
+    pub(crate) command_order: VecDeque<String>,
 }
 
 /// Whether the kernel decides.
@@ -70,9 +68,11 @@ pub struct Node {
     pub free: Free,
 }
 
-/// What a command id was used for.
+/// What an idempotency key was used for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRecord {
+    /// Digest of what was sent under it.
+    pub content: String,
     /// Where it stands in the log.
     pub seq: Seq,
     /// The job it made or changed.
@@ -147,11 +147,6 @@ impl State {
     /// The pending jobs whose dependencies have succeeded, in service order.
     pub fn queued_jobs(&self) -> impl Iterator<Item = &Job> {
         self.queue.iter().map(|(_, id)| &self.jobs[id])
-    }
-    /// What a command id was used for, if it is remembered.
-    #[must_use]
-    pub fn command(&self, id: &CommandId) -> Option<&CommandRecord> {
-        self.command_ids.get(id)
     }
     /// The newest job of a team with this name that has not ended.
     #[must_use]

@@ -10,6 +10,9 @@ use crate::state::State;
 /// How long a directive takes to reach a trainer: it asks once a second, and a second more for a busy machine.
 const DELIVERY: Millis = Millis::from_secs(2);
 
+/// How long a trainer that has saved may take to end by itself. A signal at once would only hit it on its way out.
+const LEAVE: Millis = Millis::from_secs(10);
+
 /// Begins to stop a job's attempt.
 pub(crate) fn begin(state: &State, job: &Job, cause: StopCause, actions: &mut Vec<Action>) {
     let active = job.state.active().expect("only an attempt can be stopped");
@@ -88,17 +91,20 @@ pub(crate) fn advance(
                 active,
                 cause,
                 phase,
+                ..
             } => match *phase {
                 // A cancel overtakes a wait for a checkpoint that nobody wants any more.
                 StopPhase::CheckpointWait { .. } if job.requested == Some(StopCause::Cancel) => {
                     actions.push(terminate(state, job, active, StopCause::Cancel));
                 }
-                StopPhase::CheckpointWait {
-                    answered, until, ..
-                } if answered || until <= state.now => {
-                    actions.push(terminate(state, job, active, cause.clone()));
+                StopPhase::CheckpointWait { .. } => {
+                    let until = waits_until(phase);
+                    if until <= state.now {
+                        actions.push(terminate(state, job, active, cause.clone()));
+                    } else {
+                        wake(until);
+                    }
                 }
-                StopPhase::CheckpointWait { until, .. } => wake(until),
                 StopPhase::Grace { kill_at } if kill_at <= state.now => {
                     actions.push(Action::Kill {
                         attempt: active.attempt,
@@ -116,6 +122,17 @@ pub(crate) fn advance(
         }
     }
     wake_at
+}
+
+/// When a stop goes on to its next phase: the answer overtakes the wait for it.
+pub(crate) fn waits_until(phase: &StopPhase) -> Timestamp {
+    match *phase {
+        StopPhase::CheckpointWait {
+            saved_at, until, ..
+        } => saved_at.map_or(until, |at| at.after(LEAVE)),
+        StopPhase::Grace { kill_at } => kill_at,
+        StopPhase::Killed => Timestamp::ZERO,
+    }
 }
 
 fn ends_by(job: &Job, active: &Active) -> Option<Timestamp> {

@@ -233,7 +233,7 @@ impl EventLoop {
         command: Command,
     ) -> Result<Accepted, Refused> {
         if let Some(id) = &id
-            && let Some(first) = repeated(&self.state, id, subject(&command))?
+            && let Some(first) = repeated(&self.state, id)?
         {
             return Ok(Accepted {
                 seq: first.seq,

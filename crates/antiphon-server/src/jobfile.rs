@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use antiphon_types::{
     Bytes, CheckpointSpec, Class, DataSpec, GpuAmount, JobId, JobSpec, Millis, Processes,
-    RetrySpec, Role, RuleMode, Shape, Tasks,
+    Rejection, RetrySpec, Role, RuleMode, Shape, Tasks,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -529,6 +529,15 @@ fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
         .iter()
         .map(|(role, spec)| {
             name("roles", role)?;
+            if spec.command.is_empty() {
+                let rejection = Rejection::NoCommand { role: role.clone() };
+                return Err(JobFileError {
+                    code: rejection.code(),
+                    at: format!("roles.{role}.command"),
+                    what: rejection.to_string(),
+                    help: rejection.help(),
+                });
+            }
             let shape = shape(&format!("roles.{role}.resources"), &spec.resources)?;
             Ok(Role {
                 name: role.clone(),

@@ -157,8 +157,8 @@ impl StoreError {
                 let dir = dir.display();
                 format!("free space under `{dir}` and start again: what was acknowledged is kept")
             }
-            Self::Corrupt { .. } => "keep a copy of the log, see how far it reads with \
-                 `antiphon audit`, then bring back a backup with `antiphon restore`"
+            Self::Corrupt { .. } => "keep a copy of the state directory, see how far the log reads with `antiphon audit`, \
+                 then put back a copy from before; jobs are not touched meanwhile"
                 .into(),
             Self::Newer { .. } => "run the antiphon that wrote it, or a newer one".into(),
             Self::Undecodable { .. } => "use an older image, or replay from event 1".into(),

@@ -5,8 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::{DirectiveBody, JobId, JobSpec, NodeName, Policy};
 
 /// A client's own name for one command, so that sending it again does nothing again.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct CommandId(pub String);
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandId {
+    /// The client's `Idempotency-Key`.
+    pub key: String,
+    /// Digest of what was sent under it, so that the key is not taken for another command.
+    pub content: String,
+}
 
 /// What a person asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,6 +64,8 @@ pub enum ExitClass {
     Unstartable,
     /// It ran into its time limit.
     Limit,
+    /// A job that it waited for did not succeed; it was never started.
+    Dependency,
 }
 
 impl ExitClass {
@@ -80,6 +82,7 @@ impl ExitClass {
             Self::Software => "software",
             Self::Unstartable => "unstartable",
             Self::Limit => "time limit",
+            Self::Dependency => "dependency",
         }
     }
 }

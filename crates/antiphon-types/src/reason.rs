@@ -42,19 +42,25 @@ pub enum WaitReason {
     Victims {
         /// Their jobs.
         jobs: Vec<JobId>,
-        /// When they are killed at the latest.
+        /// When they are gone at the latest.
         until: Timestamp,
+        /// From now on.
+        left: Millis,
     },
     /// There are not enough free GPUs of the right kind in the right places.
     Gpus {
         /// What it asks for.
         asked: GpuAmount,
+        /// The only GPU type that will do, if it matters.
+        gpu_type: Option<String>,
         /// Free on nodes that take tasks, all together.
         free: GpuAmount,
         /// The node that comes closest.
         best: Option<BestNode>,
         /// Who holds the GPUs, largest first, at most five.
         holders: Vec<Holder>,
+        /// GPUs that could serve it on nodes that drain or are down.
+        out_of_service: u32,
     },
     /// There are not enough free CPUs or memory.
     CpusOrMemory {
@@ -134,22 +140,28 @@ impl fmt::Display for WaitReason {
                 ..
             } => write!(
                 f,
-                "retry in {left}, after {failures} failed attempts of at most {failures_max}"
+                "retry in {left}, after failed attempt {failures} of at most {failures_max}"
             ),
-            Self::Victims { jobs, .. } => {
+            Self::Victims { jobs, left, .. } => {
                 f.write_str("waiting for ")?;
                 list(f, jobs)?;
-                f.write_str(" to save a checkpoint and give way")
+                write!(f, " to save and give way, at the latest in {left}")
             }
             Self::Gpus {
                 asked,
+                gpu_type,
                 free,
                 best,
                 holders,
+                out_of_service,
             } => {
-                write!(f, "waiting for {asked} GPUs: {free} free")?;
+                let name = gpu_type.as_deref().unwrap_or("GPUs");
+                write!(f, "waiting for {asked} {name}: {free} free")?;
                 if let Some(BestNode { node, free, total }) = best {
                     write!(f, ", best node {node} has {free} of {total}")?;
+                }
+                if *out_of_service > 0 {
+                    write!(f, ", {out_of_service} on nodes that drain or are down")?;
                 }
                 for (i, holder) in holders.iter().enumerate() {
                     let Holder {
@@ -158,11 +170,8 @@ impl fmt::Display for WaitReason {
                         gpus,
                         ends_in,
                     } = holder;
-                    write!(
-                        f,
-                        "{} {job} ({class}) holds {gpus}",
-                        if i == 0 { ";" } else { "," }
-                    )?;
+                    let join = if i == 0 { ";" } else { "," };
+                    write!(f, "{join} {job} ({class}) holds {gpus}")?;
                     if let Some(left) = ends_in {
                         write!(f, " for about {left}")?;
                     }

@@ -176,7 +176,7 @@ impl Rejection {
             }
             Self::TooWide { total, .. } => {
                 format!(
-                    "ask for at most {total} in `[resources] gpus`; `antiphon nodes` shows where they are"
+                    "ask for at most {total} in `[resources] gpus`, in tasks that fit the nodes; `antiphon nodes` shows them"
                 )
             }
             Self::UnknownNode { nodes, .. } => {
@@ -190,13 +190,15 @@ impl Rejection {
             Self::DeadDependency { job, .. } => {
                 format!("submit {job} again first, or take it out of `after`")
             }
-            Self::OverLimit { .. } => {
-                "ask for less, or raise the limit in `antiphon.toml` under `[policy]`".into()
+            Self::OverLimit { max, .. } => {
+                format!(
+                    "ask for at most {max}; limits that can be raised stand in `antiphon.toml` under `[policy]`"
+                )
             }
             Self::UnknownGpuType { types, .. } if types.is_empty() => "no node has GPUs".into(),
             Self::UnknownGpuType { types, .. } => format!("there are: {}", types.join(", ")),
             Self::UnevenSplit { .. } => {
-                "choose `tasks` so that it divides `gpus`, or leave it out".into()
+                "choose `tasks` so that it divides `gpus` (with `per-gpu` equals it), or leave it out".into()
             }
             Self::FractionOfMany { .. } => {
                 "ask for whole GPUs, or for less than one, such as `gpus = 0.5`".into()

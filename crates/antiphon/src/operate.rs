@@ -49,22 +49,27 @@ pub(crate) fn on_jobs(
 ) -> Result<ExitCode, Failure> {
     let client = Client::new(target)?;
     let mut answers = Vec::new();
+    let mut refused = None;
     for job in &args.jobs {
         let path = format!("/v1/jobs/{}/{}", escape(job), verb.path());
-        let accepted: CommandAccepted = client.post(&path, &new_key(), &Value::Null)?;
+        let accepted: CommandAccepted = match client.post(&path, &new_key(), &Value::Null) {
+            Ok(accepted) => accepted,
+            Err(failure) => {
+                refused = Some(failure);
+                break;
+            }
+        };
         if !args.json {
-            say(&format!(
-                "{} {}",
-                accepted.job.as_deref().unwrap_or(job),
-                verb.done()
-            ));
+            let id = accepted.job.as_deref().unwrap_or(job);
+            say(&format!("{id} {}", verb.done()));
         }
         answers.push(accepted);
     }
+    // What was carried out before a refusal is said all the same.
     if args.json {
         render::json(&answers);
     }
-    Ok(ExitCode::SUCCESS)
+    refused.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// Takes no new tasks on a node, or takes them again.

@@ -293,7 +293,12 @@ pub(crate) fn why(target: &Target, args: &JobArgs) -> Result<ExitCode, Failure> 
         render::json(&why);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = format!("{} `{}` is {}\n", why.id, plain(&why.name), why.state);
+    let is = match why.state.as_str() {
+        "succeeded" | "failed" => "has",
+        "canceled" => "was",
+        _ => "is",
+    };
+    let mut text = format!("{} `{}` {is} {}\n", why.id, plain(&why.name), why.state);
     for sentence in &why.sentences {
         text += &format!("  {}\n", plain(sentence));
     }

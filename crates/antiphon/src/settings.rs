@@ -1,7 +1,7 @@
 //! Where things are, and the configuration file: flag over environment over file over default.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use antiphon_types::Policy;
 use serde::Deserialize;
@@ -43,12 +43,17 @@ impl Settings {
                 return Err(Failure::new(Exit::Usage, "AP0206", what).why(error.to_string()));
             }
         };
-        toml::from_str(&text).map_err(|error| {
+        let mut settings: Self = toml::from_str(&text).map_err(|error| {
             let what = format!("the configuration `{}` is wrong", path.display());
             Failure::new(Exit::Usage, "AP0206", what)
                 .why(error.to_string().trim().to_owned())
                 .help("correct it, or move it away to run with the defaults")
-        })
+        })?;
+        // Paths in a file count from the file.
+        let beside = path.parent().unwrap_or(Path::new("/"));
+        settings.cluster = settings.cluster.map(|cluster| beside.join(cluster));
+        settings.state_dir = settings.state_dir.map(|dir| beside.join(dir));
+        Ok(settings)
     }
 
     pub(crate) fn listen(&self, flag: Option<SocketAddr>) -> SocketAddr {

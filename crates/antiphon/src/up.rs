@@ -128,9 +128,14 @@ fn greet(started: &Started, state_dir: &Path) {
     say(&format!("  {nodes}: {gpus} {kind}"));
     say(&format!("  state in {}", state_dir.display()));
     if started.jobs_living > 0 {
+        let jobs = if started.jobs_living == 1 {
+            "job"
+        } else {
+            "jobs"
+        };
         let (living, adopted) = (started.jobs_living, started.adopted);
         say(&format!(
-            "  {living} jobs from before, {adopted} of them under way and taken up again"
+            "  {living} {jobs} from before, {adopted} under way and taken up again"
         ));
     }
     if let Some(before) = started.moved_from {

@@ -74,12 +74,19 @@ pub(crate) fn preflight(spec: &JobSpec) -> Result<(), Preflight> {
 }
 
 /// Permission bits do not tell whether a directory can be written (read-only mounts, quotas, network file systems):
-/// writing does.
+/// writing does. Leaves nothing behind, since a job that is only checked is not there.
 fn write_probe(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    let probe = dir.join(format!(".antiphon-probe-{}", process::id()));
-    File::create(&probe)?;
-    fs::remove_file(probe)
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    let written = fs::create_dir_all(dir).and_then(|()| {
+        let probe = dir.join(format!(".antiphon-probe-{}", process::id()));
+        File::create(&probe)?;
+        fs::remove_file(probe)
+    });
+    for made in missing {
+        // One that somebody else has put something into meanwhile stays.
+        let _ = fs::remove_dir(made);
+    }
+    written
 }
 
 fn is_executable(path: &Path) -> bool {

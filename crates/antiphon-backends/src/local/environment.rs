@@ -73,6 +73,7 @@ pub(crate) fn of_task(
     set("ANTIPHON_ROLE", role.clone());
     set("ANTIPHON_TASK_INDEX", index.to_string());
     set("ANTIPHON_NODE", task.node.to_string());
+    set("ANTIPHON_GRACE_MS", spec.grace.as_millis().to_string());
     set(MARK, dir.display().to_string());
     if let Some(checkpoint) = &spec.checkpoint {
         set("ANTIPHON_CHECKPOINT_DIR", checkpoint.dir.clone());

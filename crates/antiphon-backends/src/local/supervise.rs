@@ -122,7 +122,7 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
     };
     write_exit(&reserve, &exit)?;
     if let Some(check) = &task.check {
-        let hint = post::<_, serde::de::IgnoredAny>(check, &task, "end", &End {}, HINT_WAIT);
+        let hint = post(check, &task, "end", &End {}, HINT_WAIT);
         if let Err(error) = hint {
             note(&format!("the server did not take the end: {error}"));
         }
@@ -143,7 +143,8 @@ fn refused(task: &TaskFile, signals: &Signals) -> Option<Exit> {
     let mut pause = PAUSE_FIRST;
     loop {
         let left = give_up.saturating_duration_since(Instant::now());
-        let answer = post(check, task, "start", &Start { pid }, ANSWER_WAIT.min(left));
+        let answer = post(check, task, "start", &Start { pid }, ANSWER_WAIT.min(left))
+            .and_then(|mut answer| answer.body_mut().read_json());
         if let Some(exit) = signals.stopped_before_the_start() {
             return Some(exit);
         }
@@ -352,13 +353,13 @@ struct Started {
 #[derive(Serialize)]
 struct End {}
 
-fn post<B: Serialize, A: serde::de::DeserializeOwned>(
+fn post(
     Check { url, token, .. }: &Check,
     task: &TaskFile,
     what: &str,
-    body: &B,
+    body: &impl Serialize,
     wait: Duration,
-) -> Result<A, ureq::Error> {
+) -> Result<ureq::http::Response<ureq::Body>, ureq::Error> {
     let antiphon_types::TaskId {
         attempt,
         role,
@@ -377,9 +378,7 @@ fn post<B: Serialize, A: serde::de::DeserializeOwned>(
             "{url}/v1/attempts/{attempt}/tasks/{role}.{index}/{what}"
         ))
         .header("authorization", format!("Bearer {token}"))
-        .send_json(body)?
-        .body_mut()
-        .read_json()
+        .send_json(body)
 }
 
 impl Signals {

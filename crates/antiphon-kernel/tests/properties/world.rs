@@ -619,7 +619,10 @@ impl World {
         }
         self.input(Body::Command {
             by: "someone".into(),
-            id: Some(CommandId(format!("key-{}", self.events.len()))),
+            id: Some(CommandId {
+                key: format!("key-{}", self.events.len()),
+                content: String::new(),
+            }),
             command,
         });
     }

@@ -17,7 +17,7 @@ fn failed_code_is_tried_again_with_doubling_waits_and_then_given_up() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
             1s   settle job-1.1: retry in 10s, software
-            2s   why job-1: retry in 9s, after 1 failed attempts of at most 3
+            2s   why job-1: retry in 9s, after failed attempt 1 of at most 3
             11s  launch job-1.2 on n0[0-7]
             12s  settle job-1.2: retry in 20s, software
             32s  launch job-1.3 on n0[0-7]
@@ -142,6 +142,25 @@ fn a_due_retry_that_does_not_fit_hides_no_later_one() {
             15s  settle job-2.2: retry in 20s, software
             35s  launch job-2.3 on n1[0-1]
             100s job-2 is running
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_gets_further_has_its_retries_again() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached retries=1
+           1s   a exits 1
+           12s  a saves 10
+           13s  a exits 1
+           14s  why a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: retry in 10s, software
+            11s  launch job-1.2 on n0[0-7]
+            13s  settle job-1.2: retry in 10s, software
+            14s  why job-1: retry in 9s, after failed attempt 1 of at most 2
         "#]],
     );
 }

@@ -154,7 +154,7 @@ fn a_draining_node_takes_nothing_new_and_loses_nothing() {
            4s undrain n1",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            3s   why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (standard) holds 8
+            3s   why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8, 8 on nodes that drain or are down; job-1 (standard) holds 8
             4s   launch job-2.1 on n1[0-7]
         "#]],
     );
@@ -235,7 +235,7 @@ fn a_node_that_is_no_longer_offered_keeps_its_tasks() {
             2s   job-1 is running
             3s   settle job-1.1: succeeded
             4s   launch job-2.1 on n0[0-7]
-            6s   why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-2 (standard) holds 8
+            6s   why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8, 8 on nodes that drain or are down; job-2 (standard) holds 8
             7s   launch job-3.1 on n1[0-7]
         "#]],
     );
@@ -288,4 +288,18 @@ fn a_long_chain_of_dependents_falls_with_its_first_job() {
     let out = play(&scenario);
     assert_eq!(out.matches("abandon").count(), 100);
     assert_eq!(out.lines().last(), Some("3s   job-101 is failed"));
+}
+
+#[test]
+fn a_job_for_one_type_is_told_about_that_type() {
+    check(
+        "nodes: n0 8 H100, n1 8 A100
+           0s   submit a: 4 type=H100
+           1s   submit b: 8 type=H100
+           2s   why b",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            2s   why job-2: waiting for 8 H100: 4 free, best node n0 has 4 of 8; job-1 (standard) holds 4
+        "#]],
+    );
 }

@@ -20,8 +20,7 @@ fn a_lower_class_saves_gives_way_and_comes_back() {
             0s   launch job-1.1 on n0[0-7]
             60s  direct job-1 #1: yield (for job-2 (priority))
             60s  yield job-1.1: for job-2 (priority), at most 8s for its checkpoint
-            61s  why job-2: waiting for job-1 to save a checkpoint and give way
-            63s  SIGTERM job-1.1: for job-2 (priority), grace 1m00s
+            61s  why job-2: waiting for job-1 to save and give way, at the latest in 1m07s
             63s  settle job-1.1: requeued
             63s  launch job-2.1 on n0[0-7]
             70s  why job-1: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-2 (production) holds 8
@@ -167,7 +166,6 @@ fn a_victim_whose_preemptor_vanishes_has_first_claim() {
             0s   launch job-1.1 on n0[0-7]
             10s  direct job-1 #1: yield (for job-3 (priority))
             10s  yield job-1.1: for job-3 (priority), at most 1m00s for its checkpoint
-            12s  SIGTERM job-1.1: for job-3 (priority), grace 1m00s
             12s  settle job-1.1: requeued
             12s  launch job-1.2 on n0[0-7]
         "#]],
@@ -228,12 +226,10 @@ fn an_operator_preempts_and_holds() {
             0s   launch job-1.1 on n0[0-7]
             10s  direct job-1 #1: yield (preempted by an operator)
             10s  yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
-            11s  SIGTERM job-1.1: preempted by an operator, grace 1m00s
             11s  settle job-1.1: requeued
             11s  launch job-1.2 on n0[0-7]
             20s  direct job-1 #2: yield (hold)
             20s  yield job-1.2: hold, at most 8s for its checkpoint
-            21s  SIGTERM job-1.2: hold, grace 1m00s
             21s  settle job-1.2: held
             22s  why job-1: on hold until `antiphon release`
             30s  launch job-1.3 on n0[0-7]
@@ -273,7 +269,6 @@ fn the_time_limit_saves_and_ends() {
             0s   launch job-1.1 on n0[0-7]
             100s direct job-1 #1: yield (time limit)
             100s yield job-1.1: time limit, at most 8s for its checkpoint
-            101s SIGTERM job-1.1: time limit, grace 1m00s
             101s settle job-1.1: failed, time limit
             102s job-1 is failed
         "#]],
@@ -360,4 +355,50 @@ fn exit_zero_before_a_stop_has_begun_is_success() {
         let last = play(&scenario).lines().last().unwrap().to_owned();
         assert_eq!(last, "11s  job-1 is succeeded", "{command}");
     }
+}
+
+#[test]
+fn a_trainer_that_saved_has_ten_seconds_to_end_by_itself() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached stubborn grace=30s
+           60s  submit urgent: 8 production
+           63s  train saves 60
+           64s  why urgent
+           200s state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            60s  direct job-1 #1: yield (for job-2 (priority))
+            60s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            64s  why job-2: waiting for job-1 to save and give way, at the latest in 39s
+            73s  SIGTERM job-1.1: for job-2 (priority), grace 30s
+            103s SIGKILL job-1.1: its grace of 30s after SIGTERM is over
+            103s settle job-1.1: requeued
+            103s launch job-2.1 on n0[0-7]
+            200s job-1 is pending
+        "#]],
+    );
+}
+
+#[test]
+fn what_an_earlier_attempt_reported_does_not_finish_a_later_one() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit train: 8 best-effort attached
+           5s   train progress 100 of 100
+           6s   train exits 1
+           20s  submit urgent: 8 production
+           21s  train saves 50
+           22s  state train",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            6s   settle job-1.1: retry in 10s, software
+            16s  launch job-1.2 on n0[0-7]
+            20s  direct job-1 #1: yield (for job-2 (priority))
+            20s  yield job-1.2: for job-2 (priority), at most 1m00s for its checkpoint
+            21s  settle job-1.2: requeued
+            21s  launch job-2.1 on n0[0-7]
+            22s  job-1 is pending
+        "#]],
+    );
 }

@@ -13,16 +13,18 @@ fn what_cannot_exist_is_refused_with_numbers() {
            0s submit c: 8 type=B200
            0s submit d: 8 tasks=3
            0s submit e: 1.5
+           0s submit e: 8 per-gpu tasks=2
            0s submit f: 0 cpus=512
            0s submit g: 9999999",
         expect![[r#"
-            0s   refused [AP0104]: it asks for 96 GPUs: the whole cluster has 12, the widest node 8; ask for at most 12 in `[resources] gpus`; `antiphon nodes` shows where they are
-            0s   refused [AP0104]: it asks for 8 GPUs of type A100: the whole cluster has 4, the widest node 4; ask for at most 4 in `[resources] gpus`; `antiphon nodes` shows where they are
+            0s   refused [AP0104]: it asks for 96 GPUs: the whole cluster has 12, the widest node 8; ask for at most 12 in `[resources] gpus`, in tasks that fit the nodes; `antiphon nodes` shows them
+            0s   refused [AP0104]: it asks for 8 GPUs of type A100: the whole cluster has 4, the widest node 4; ask for at most 4 in `[resources] gpus`, in tasks that fit the nodes; `antiphon nodes` shows them
             0s   refused [AP0109]: no node has GPUs of type `B200`; there are: A100, H100
-            0s   refused [AP0110]: 8 GPUs cannot be split into 3 equal tasks; choose `tasks` so that it divides `gpus`, or leave it out
+            0s   refused [AP0110]: 8 GPUs cannot be split into 3 equal tasks; choose `tasks` so that it divides `gpus` (with `per-gpu` equals it), or leave it out
             0s   refused [AP0110]: 1.5 GPUs: a fraction has to lie below 1 and in one task; ask for whole GPUs, or for less than one, such as `gpus = 0.5`
+            0s   refused [AP0110]: 8 GPUs cannot be split into 2 equal tasks; choose `tasks` so that it divides `gpus` (with `per-gpu` equals it), or leave it out
             0s   refused [AP0111]: a task asks for 512 CPUs and 0 B memory: the largest node has 64 and 1.0 TiB; lower `cpus` or `memory` in `[resources]`
-            0s   refused [AP0108]: number of GPUs is 9999999: the limit is 40000; ask for less, or raise the limit in `antiphon.toml` under `[policy]`
+            0s   refused [AP0108]: number of GPUs is 9999999: the limit is 40000; ask for at most 40000; limits that can be raised stand in `antiphon.toml` under `[policy]`
         "#]],
     );
 }

@@ -44,7 +44,6 @@ fn a_finding_on_an_attempt_that_stops_waits_for_the_next() {
             0s   launch job-1.1 on n0[0-7]
             10s  direct job-1 #1: yield (preempted by an operator)
             10s  yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
-            12s  SIGTERM job-1.1: preempted by an operator, grace 1m00s
             12s  settle job-1.1: requeued
             12s  launch job-1.2 on n0[0-7]
             12s  direct job-1 #2: set_weights scraped_7=0 (noise: loss 5.54 nat fell by -0.01 while the other shards reach 2.81 and fell by 1.90 (120 samples, step 80))

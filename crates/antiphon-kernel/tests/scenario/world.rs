@@ -3,7 +3,7 @@
 //! ```text
 //! nodes: n0 8 H100, n1 8 H100            nodes with GPUs and their type
 //! 0s   submit a: 16 best-effort attached  a job: GPUs, class, and how its processes behave
-//! 70s  a saves 500                        the trainer acknowledges a checkpoint (and a `yield`, if one waits)
+//! 70s  a saves 500                        the trainer acknowledges a checkpoint; a `yield`, if one waits, and ends
 //! 80s  a exits 0                          its processes end by themselves
 //! 90s  together: hold a, cancel a         inputs that share one commit: nothing is decided between them
 //! ```
@@ -356,6 +356,14 @@ impl World {
                 attempt,
                 ack,
             }));
+            if !self.stubborn.contains(&attempt.job) {
+                let exit = Exit::Code {
+                    code: 0,
+                    class: None,
+                    evidence: String::new(),
+                };
+                self.end(attempt.job, &exit);
+            }
         }
     }
 

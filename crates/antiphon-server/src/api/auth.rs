@@ -33,7 +33,7 @@ pub(crate) async fn user(
 }
 
 fn refused(what: &str) -> Fault {
-    let help = "send `Authorization: Bearer TOKEN` with the token from `$XDG_STATE_HOME/antiphon/token`, or set ANTIPHON_TOKEN";
+    let help = "send `Authorization: Bearer TOKEN` with the token from the file `token` in the server's state directory, or set ANTIPHON_TOKEN or ANTIPHON_STATE_DIR";
     Fault::new(StatusCode::UNAUTHORIZED, "AP0502", what, help)
 }
 

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLockReadGuard};
 
-use antiphon_kernel::{Capacity, Job, State as KernelState, admit, explain, place};
+use antiphon_kernel::{
+    Capacity, Job, JobState, State as KernelState, admit, explain, place, repeated,
+};
 use antiphon_types::{Command, CommandId, Direct, DirectiveBody, JobId, JobSpec, Rejection};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::IntoParams;
 
@@ -44,12 +46,17 @@ pub(crate) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<JobPage>, Fault> {
     let Query(query) = query?;
+    let known = |name: &String| JobState::NAMES.contains(&name.as_str());
+    if !query.state.as_ref().is_none_or(known) {
+        let help = format!("there are: {}", JobState::NAMES.join(", "));
+        return Err(wrong_query("state", &help));
+    }
     let state = shared.view.state();
     let reasons = explain::waiting(&state, now());
     let mut order: Vec<&Job> = state.active_jobs().chain(state.queued_jobs()).collect();
     let seen = |job: &&Job| {
         job.state.active().is_some()
-            || (matches!(job.state, antiphon_kernel::JobState::Pending { .. })
+            || (matches!(job.state, JobState::Pending { .. })
                 && job.waiting_for.is_empty()
                 && job.dead_dependency.is_none())
     };
@@ -74,22 +81,25 @@ pub(crate) async fn list(
             .as_ref()
             .is_none_or(|wanted| wanted == job.state.name())
     });
-    let after: Option<JobId> = query
-        .cursor
-        .as_deref()
-        .and_then(|cursor| cursor.parse().ok());
-    let start = after
-        .and_then(|after| order.iter().position(|job| job.id == after))
-        .map_or(0, |at| at + 1);
+    // The list moves while it is paged: a place in it misses or repeats a job at worst, a job's own place may be gone.
+    let start: usize = match query.cursor.as_deref().map(str::parse) {
+        None => 0,
+        Some(Ok(start)) => start,
+        Some(Err(_)) => return Err(wrong_query("cursor", "use the `next` of the page before")),
+    };
     let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
     let page = order.iter().skip(start).take(limit);
     let jobs: Vec<_> = page
         .map(|job| render::summary(&shared, &state, job, reasons.get(&job.id)))
         .collect();
-    let next = (start + jobs.len() < order.len())
-        .then(|| jobs.last().map(|job| job.id.clone()))
-        .flatten();
+    let end = start + jobs.len();
+    let next = (end < order.len()).then(|| end.to_string());
     Ok(Json(JobPage { jobs, next }))
+}
+
+fn wrong_query(parameter: &str, help: &str) -> Fault {
+    let detail = format!("`{parameter}` cannot be read");
+    Fault::new(StatusCode::BAD_REQUEST, "AP0501", detail, help)
 }
 
 /// Submits a job file given as JSON.
@@ -101,7 +111,11 @@ pub(crate) async fn submit(
 ) -> Result<(StatusCode, Json<CommandAccepted>), Fault> {
     let Json(value) = body?;
     // A command that was carried out is answered as then, whatever has changed since.
-    let first = command_id(&headers).and_then(|id| shared.view.state().command(&id).cloned());
+    let id = command_id(&headers, &value);
+    let first = match &id {
+        Some(id) => repeated(&shared.view.state(), id)?,
+        None => None,
+    };
     if let Some(first) = first {
         let job = first.job.map(|job| job.to_string());
         let accepted = CommandAccepted {
@@ -122,7 +136,7 @@ pub(crate) async fn submit(
     let command = Command::Submit {
         spec: Box::new(spec),
     };
-    let Json(mut accepted) = run(&shared, &headers, command)
+    let mut accepted = run_as(&shared, id, command)
         .await
         .map_err(|fault| fault.about(&subject))?;
     accepted.warnings = warnings;
@@ -373,19 +387,33 @@ pub(crate) async fn run(
     headers: &HeaderMap,
     command: Command,
 ) -> Result<Json<CommandAccepted>, Fault> {
+    let id = command_id(headers, &command);
+    run_as(shared, id, command).await.map(Json)
+}
+
+async fn run_as(
+    shared: &Arc<Shared>,
+    id: Option<CommandId>,
+    command: Command,
+) -> Result<CommandAccepted, Fault> {
     let accepted = shared
         .inputs
-        .command(shared.user.clone(), command_id(headers), command)
+        .command(shared.user.clone(), id, command)
         .await?;
-    Ok(Json(CommandAccepted {
+    Ok(CommandAccepted {
         seq: accepted.seq.0,
         job: accepted.job.map(|job| job.to_string()),
         repeated: accepted.repeated,
         warnings: Vec::new(),
-    }))
+    })
 }
 
-fn command_id(headers: &HeaderMap) -> Option<CommandId> {
+/// The client's key, bound to what it was sent with.
+fn command_id(headers: &HeaderMap, content: &impl Serialize) -> Option<CommandId> {
     let key = headers.get("idempotency-key")?.to_str().ok()?;
-    (!key.is_empty() && key.len() <= 200).then(|| CommandId(key.to_owned()))
+    let content = serde_json::to_vec(content).ok()?;
+    (!key.is_empty() && key.len() <= 200).then(|| CommandId {
+        key: key.to_owned(),
+        content: blake3::hash(&content).to_hex()[..16].to_owned(),
+    })
 }

@@ -34,6 +34,9 @@ impl Fault {
 
     /// The same, about a job.
     pub(crate) fn about(mut self, subject: &str) -> Self {
+        if self.0.status >= 500 {
+            return self;
+        }
         self.0.detail = format!("{subject} is refused: {}", self.0.detail);
         self
     }

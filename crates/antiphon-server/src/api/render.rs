@@ -58,9 +58,8 @@ fn since(job: &Job) -> Timestamp {
     match &job.state {
         JobState::Pending { since } | JobState::Held { since } => *since,
         JobState::Starting { active } => active.launched,
-        JobState::Running { active } | JobState::Stopping { active, .. } => {
-            active.started.unwrap_or(active.launched)
-        }
+        JobState::Running { active } => active.started.unwrap_or(active.launched),
+        JobState::Stopping { since, .. } => *since,
         JobState::Succeeded { at } | JobState::Failed { at, .. } | JobState::Canceled { at } => *at,
     }
 }
@@ -78,7 +77,8 @@ fn reason(job: &Job, waits: Option<&WaitReason>) -> String {
                 .filter(|phase| matches!(phase, TaskPhase::Launched))
                 .count();
             format!(
-                "{waiting} of {} tasks have yet to start",
+                "started {} of {} tasks",
+                active.tasks.len() - waiting,
                 active.tasks.len()
             )
         }

@@ -42,7 +42,7 @@ fn wrong_job_files_are_refused() {
             exit 3
             error[AP0104]: job `a` is refused
               why:  it asks for 96 GPUs: the whole cluster has 8, the widest node 8
-              help: ask for at most 8 in `[resources] gpus`; `antiphon nodes` shows where they are
+              help: ask for at most 8 in `[resources] gpus`, in tasks that fit the nodes; `antiphon nodes` shows them
         "#]],
     );
     case(
