@@ -3,13 +3,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use antiphon_kernel::{Mode, State, admit, apply, check, decide, repeated};
 use antiphon_store::{Entry, Fence, Log, StoreError};
 use antiphon_types::{
-    Action, Body, Command, CommandId, Decision, EVENT_VERSION, Event, Finding, JobId, Observation,
-    Rejection, Seq, Timestamp,
+    Action, Body, Command, CommandId, Decision, EVENT_VERSION, Event, Finding, JobId, Millis,
+    Observation, Rejection, Seq, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -118,6 +118,7 @@ pub(crate) struct EventLoop {
     /// The kernel's `decide`; tests put a broken one here.
     pub(crate) decide: fn(&State) -> Decision,
     wake_at: Option<Timestamp>,
+    clock: Clock,
     inputs: mpsc::Receiver<Input>,
 }
 
@@ -140,6 +141,7 @@ impl EventLoop {
             actions,
             decide,
             wake_at: None,
+            clock: Clock::new(),
             inputs,
         };
         (this, LoopHandle { inputs: sender })
@@ -154,9 +156,8 @@ impl EventLoop {
         self.turn(Vec::new()).await?;
         let mut inputs = Vec::new();
         loop {
-            let timer = self
-                .wake_at
-                .map(|at| at.since(clock(&self.state)).as_millis());
+            let now = self.now();
+            let timer = self.wake_at.map(|at| at.since(now).as_millis());
             tokio::select! {
                 taken = self.inputs.recv_many(&mut inputs, BATCH_MAX) => {
                     if taken == 0 {
@@ -171,7 +172,8 @@ impl EventLoop {
 
     /// One turn: all inputs, what they decide, one commit, then answers and actions.
     async fn turn(&mut self, inputs: Vec<Input>) -> Result<(), StoreError> {
-        let due = self.wake_at.is_some_and(|at| at <= clock(&self.state));
+        let now = self.now();
+        let due = self.wake_at.is_some_and(|at| at <= now);
         let mut turn = Turn {
             events: Vec::new(),
             answers: Vec::new(),
@@ -259,7 +261,7 @@ impl EventLoop {
     fn log_event(&mut self, turn: &mut Turn, body: Body) -> Result<Seq, String> {
         let event = Event {
             seq: Seq(self.state.seq().0 + 1),
-            at: clock(&self.state),
+            at: self.now(),
             body,
         };
         match caught(|| apply(&mut self.state, &event)) {
@@ -282,13 +284,17 @@ impl EventLoop {
         }
     }
 
+    fn now(&mut self) -> Timestamp {
+        self.clock.now(self.state.now())
+    }
+
     fn enter_safe_mode(&mut self, turn: &mut Turn, bug: &str) {
         let body = Body::SafeMode {
             bug: bug.to_owned(),
         };
         let event = Event {
             seq: Seq(self.state.seq().0 + 1),
-            at: clock(&self.state),
+            at: self.now(),
             body,
         };
         apply(&mut self.state, &event);
@@ -362,12 +368,41 @@ const fn subject(command: &Command) -> Option<JobId> {
     }
 }
 
-/// The one clock, made never to go back behind the log.
-fn clock(state: &State) -> Timestamp {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO);
-    Timestamp::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)).max(state.now())
+/// The one clock. Never goes back behind the log, and never stands still either: where the system's clock was set back, or
+/// the log was written by one that ran ahead, it goes on at half speed until the system's has caught up.
+struct Clock {
+    base: Timestamp,
+    since: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self {
+            base: Timestamp::default(),
+            since: Instant::now(),
+        }
+    }
+
+    /// The time, not before `floor`.
+    fn now(&mut self, floor: Timestamp) -> Timestamp {
+        let system = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let system = Timestamp::from_millis(in_ms(system));
+        // Graces then last longer than promised rather than shorter.
+        let slow = self
+            .base
+            .after(Millis::from_millis(in_ms(self.since.elapsed() / 2)));
+        let now = system.max(slow).max(floor);
+        if now > slow {
+            (self.base, self.since) = (now, Instant::now());
+        }
+        now
+    }
+}
+
+fn in_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn sleep(ms: Option<u64>) {
@@ -396,3 +431,6 @@ fn encode(event: &Event) -> Entry {
         body: serde_json::to_string(&event.body).expect("an event is plain data"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,6 +108,8 @@ impl Executor {
                 let order = match tokio::time::timeout(LOOK_EVERY, orders.recv()).await {
                     Ok(Some(order)) => order,
                     Ok(None) => return,
+                    // SIGKILL was given, and a process that could not be ended then is still there.
+                    Err(_) if self.is_killed(attempt) => Order::Kill,
                     Err(_) => Order::Look,
                 };
                 match order {
@@ -133,32 +135,49 @@ impl Executor {
 
     async fn launch(&self, attempt: AttemptId) {
         // The launch is made from the committed state, not from the action, so that a repeated one is the same.
-        let Some(launch) = self.launch_of(attempt) else {
-            return;
-        };
-        if let Err(error) = self.backend.launch(&launch).await {
-            let evidence = format!("{attempt} could not be launched: {}", chain(&error));
-            tracing::warn!(%attempt, evidence, "launch failed");
-            for task in &launch.allocation.tasks {
-                let task = TaskId {
-                    attempt,
-                    role: task.role.clone(),
-                    index: task.index,
-                };
-                let exit = Exit::Lost {
-                    evidence: evidence.clone(),
-                };
-                let seen = self.backend.seen(attempt).await;
-                // Tasks that were handed over before the failure are stopped by the kernel, which sees a broken gang.
-                if seen.is_ok_and(|seen| seen.is_none_or(|seen| !seen.tasks.contains_key(&task))) {
-                    let _ = self
-                        .inputs
-                        .observe(Observation::TaskEnded { task, exit })
-                        .await;
+        while let Some(launch) = self.launch_of(attempt) {
+            let Err(error) = self.backend.launch(&launch).await else {
+                break;
+            };
+            let error = chain(&error);
+            tracing::warn!(%attempt, error, "launch failed");
+            match self.backend.seen(attempt).await {
+                Ok(seen) => {
+                    let known = |task: &TaskId| {
+                        seen.as_ref()
+                            .is_some_and(|seen| seen.tasks.contains_key(task))
+                    };
+                    self.report_lost(&launch, &error, known).await;
+                    break;
                 }
+                // Nobody knows what was handed over. Doing it again does nothing for tasks that were.
+                Err(_) => tokio::time::sleep(RETRY).await,
             }
         }
         self.look(attempt).await;
+    }
+
+    /// Reports tasks that were not handed over. Those that were are stopped by the kernel, which sees a broken gang.
+    async fn report_lost(&self, launch: &Launch, error: &str, known: impl Fn(&TaskId) -> bool) {
+        let attempt = launch.attempt;
+        let evidence = format!("{attempt} could not be launched: {error}");
+        for task in &launch.allocation.tasks {
+            let task = TaskId {
+                attempt,
+                role: task.role.clone(),
+                index: task.index,
+            };
+            if known(&task) {
+                continue;
+            }
+            let exit = Exit::Lost {
+                evidence: evidence.clone(),
+            };
+            let _ = self
+                .inputs
+                .observe(Observation::TaskEnded { task, exit })
+                .await;
+        }
     }
 
     fn launch_of(&self, attempt: AttemptId) -> Option<Launch> {
@@ -213,6 +232,8 @@ impl Executor {
         while let Err(error) = give().await {
             let error = chain(&error);
             tracing::warn!(%attempt, order, error, "an order could not be given; again in 2 s");
+            // It may have ended by itself meanwhile.
+            self.look(attempt).await;
             tokio::time::sleep(RETRY).await;
             if !self.is_current(attempt) {
                 return;
@@ -289,6 +310,13 @@ impl Executor {
         })
     }
 
+    fn is_killed(&self, attempt: AttemptId) -> bool {
+        let state = self.view.state();
+        state.job(attempt.job).is_some_and(|job| {
+            matches!(&job.state, JobState::Stopping { active, phase: StopPhase::Killed, .. } if active.attempt == attempt)
+        })
+    }
+
     fn is_stopping(&self, job: JobId) -> bool {
         let state = self.view.state();
         state
@@ -318,3 +346,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@
 pub mod api;
 mod event_loop;
 mod executor;
+#[cfg(test)]
+mod fixture;
 pub mod jobfile;
 mod recovery;
 mod signal_plane;

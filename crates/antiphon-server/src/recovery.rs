@@ -200,3 +200,6 @@ pub async fn audit(log: &dyn Log) -> Result<AuditReport, StoreError> {
         broken: antiphon_kernel::check::invariants(&state).err(),
     })
 }
+
+#[cfg(test)]
+mod tests;

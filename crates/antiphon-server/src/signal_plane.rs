@@ -46,6 +46,10 @@ impl SignalPlane {
     ) -> Vec<Finding> {
         let reports = self.of(attempt);
         let mut reports = lock(&reports);
+        if reports.window.attempt() != attempt {
+            // A newer attempt reports already; these came too late to say anything of it.
+            return Vec::new();
+        }
         let known = reports.senders.len();
         match reports.senders.get_mut(boot) {
             Some(last) if seq <= *last => return Vec::new(),
