@@ -355,13 +355,8 @@ fn checkpointed(state: &mut State, checkpoint: &Checkpoint) {
         return;
     }
     let job = state.job_mut(checkpoint.attempt.job);
-    // Told twice is once. A lower step than before is legal: the trainer went back.
-    let known = job.checkpoint.as_ref().is_some_and(|known| {
-        known.attempt == checkpoint.attempt
-            && known.step == checkpoint.step
-            && known.path == checkpoint.path
-    });
-    if !known {
+    // A lower step than before is legal: the trainer went back.
+    if !job.knows(checkpoint) {
         let before = job.checkpoint.replace(checkpoint.clone());
         // Whatever failed before, the job has got further since.
         if before.is_none_or(|before| before.step < checkpoint.step) {

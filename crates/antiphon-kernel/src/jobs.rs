@@ -208,6 +208,18 @@ pub struct ShardRecord {
     pub directive: Option<DirectiveId>,
 }
 
+impl Job {
+    /// Whether this checkpoint is the last one it acknowledged, told again.
+    #[must_use]
+    pub fn knows(&self, checkpoint: &Checkpoint) -> bool {
+        self.checkpoint.as_ref().is_some_and(|known| {
+            known.attempt == checkpoint.attempt
+                && known.step == checkpoint.step
+                && known.path == checkpoint.path
+        })
+    }
+}
+
 impl JobState {
     /// Every state's name.
     pub const NAMES: [&str; 8] = [

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use antiphon_kernel::{Mode, State, admit, apply, check, decide, repeated};
+use antiphon_kernel::{Mode, State, admit, apply, check, decide, is_news, repeated};
 use antiphon_store::{Entry, Fence, Log, StoreError};
 use antiphon_types::{
     Action, Body, Command, CommandId, Decision, EVENT_VERSION, Event, Finding, JobId, Millis,
@@ -57,6 +57,8 @@ enum Input {
     },
     Observation(Box<Observation>, oneshot::Sender<()>),
     Finding(Box<Finding>),
+    /// Nothing more is taken in after this turn.
+    Finish,
 }
 
 /// The way into the loop.
@@ -101,6 +103,12 @@ impl LoopHandle {
         answer.await.map_err(|_| Refused::Stopping)
     }
 
+    /// Ends the loop once what was sent before is durable, whoever still holds a handle.
+    pub(crate) async fn finish(&self) {
+        // A loop that has ended already needs no telling.
+        let _ = self.inputs.send(Input::Finish).await;
+    }
+
     /// Hands a finding over. Where the queue is full the finding is dropped: its rule will find again.
     pub(crate) fn find(&self, finding: Finding) {
         let _ = self.inputs.try_send(Input::Finding(Box::new(finding)));
@@ -119,6 +127,7 @@ pub(crate) struct EventLoop {
     pub(crate) decide: fn(&State) -> Decision,
     wake_at: Option<Timestamp>,
     clock: Clock,
+    finished: bool,
     inputs: mpsc::Receiver<Input>,
 }
 
@@ -142,12 +151,13 @@ impl EventLoop {
             decide,
             wake_at: None,
             clock: Clock::new(),
+            finished: false,
             inputs,
         };
         (this, LoopHandle { inputs: sender })
     }
 
-    /// Runs until every handle is gone.
+    /// Runs until it is told to finish, or every handle is gone.
     ///
     /// # Errors
     /// Where the log cannot be written: a failed write or sync is not retried over.
@@ -167,6 +177,9 @@ impl EventLoop {
                 () = sleep(timer) => (),
             }
             self.turn(std::mem::take(&mut inputs)).await?;
+            if self.finished {
+                return self.images.finish(self.state).await;
+            }
         }
     }
 
@@ -214,13 +227,19 @@ impl EventLoop {
                     .push(Box::new(move || drop(reply.send(answer))));
             }
             Input::Observation(observation, reply) => {
-                let logged = self.log_event(turn, Body::Observation(*observation));
+                // What is known already, or about an attempt that was replaced, does not enter the log.
+                let news = is_news(&self.state, &observation);
+                let logged = !news
+                    || self
+                        .log_event(turn, Body::Observation(*observation))
+                        .is_ok();
                 turn.answers.push(Box::new(move || {
-                    if logged.is_ok() {
+                    if logged {
                         let _ = reply.send(());
                     }
                 }));
             }
+            Input::Finish => self.finished = true,
             Input::Finding(finding) => {
                 self.log_event(turn, Body::Finding(*finding)).ok();
             }
@@ -414,7 +433,7 @@ async fn sleep(ms: Option<u64>) {
 }
 
 /// Runs `f`, and turns a panic into its text.
-fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))

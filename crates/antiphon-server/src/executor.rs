@@ -19,6 +19,10 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Looks at an attempt whose hand is idle, in case a change was missed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
+/// The two orders that end processes, by name.
+const SIGTERM: &str = "SIGTERM";
+const SIGKILL: &str = "SIGKILL";
+
 /// What the hands need.
 pub(crate) struct Executor {
     pub(crate) backend: Arc<dyn Backend>,
@@ -115,11 +119,11 @@ impl Executor {
                 match order {
                     Order::Launch => self.launch(attempt).await,
                     Order::Terminate => {
-                        self.repeat(attempt, "SIGTERM", || self.backend.terminate(attempt))
+                        self.repeat(attempt, SIGTERM, || self.backend.terminate(attempt))
                             .await
                     }
                     Order::Kill => {
-                        self.repeat(attempt, "SIGKILL", || self.backend.kill(attempt))
+                        self.repeat(attempt, SIGKILL, || self.backend.kill(attempt))
                             .await
                     }
                     Order::Look => self.look(attempt).await,
@@ -235,7 +239,9 @@ impl Executor {
             // It may have ended by itself meanwhile.
             self.look(attempt).await;
             tokio::time::sleep(RETRY).await;
-            if !self.is_current(attempt) {
+            // SIGKILL has been decided meanwhile: it is the next order, and must not wait for this one.
+            let overtaken = order == SIGTERM && self.is_killed(attempt);
+            if overtaken || !self.is_current(attempt) {
                 return;
             }
         }

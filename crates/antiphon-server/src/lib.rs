@@ -14,6 +14,6 @@ mod tokens;
 mod view;
 
 pub use event_loop::{Accepted, LoopHandle, Refused};
-pub use recovery::{AuditReport, audit};
+pub use recovery::{AuditReport, LoadError, audit};
 pub use start::{ServerConfig, StartError, Started, start};
 pub use tokens::{TOKEN_FILE, read_token};

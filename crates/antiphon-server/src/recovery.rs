@@ -10,6 +10,8 @@ use antiphon_store::{
 use antiphon_types::{Body, EVENT_VERSION, Event, Seq, Timestamp};
 use tokio::task::JoinHandle;
 
+use crate::event_loop::caught;
+
 /// The version of the encoded state: raised with every change of its form. An image of another version is passed over
 /// and the log replayed instead, so this never has to be migrated.
 pub(crate) const STATE_VERSION: u32 = 2;
@@ -18,11 +20,29 @@ const IMAGE_EVERY: u64 = 20_000;
 /// Events read at once.
 const PAGE: usize = 10_000;
 
+/// Why a log could not be turned into a state.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The log could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An event that was logged trips an assertion of this version.
+    #[error("event {seq} ({kind}) of the log cannot be applied: {bug}")]
+    Event {
+        /// Its place.
+        seq: u64,
+        /// Its kind.
+        kind: &'static str,
+        /// The assertion's text.
+        bug: String,
+    },
+}
+
 /// Reads the state that a log stands for.
 ///
 /// # Errors
-/// Where the log cannot be read, or holds an event that this version does not know.
-pub(crate) async fn load(log: &dyn Log) -> Result<State, StoreError> {
+/// Where the log cannot be read, or holds an event that this version does not know or cannot apply.
+pub(crate) async fn load(log: &dyn Log) -> Result<State, LoadError> {
     let mut state = State::default();
     for header in log.images().await? {
         if header.version != STATE_VERSION {
@@ -45,7 +65,7 @@ pub(crate) async fn load(log: &dyn Log) -> Result<State, StoreError> {
 }
 
 /// Applies the events after `state` up to and including `until`.
-async fn replay(log: &dyn Log, state: &mut State, until: u64) -> Result<(), StoreError> {
+async fn replay(log: &dyn Log, state: &mut State, until: u64) -> Result<(), LoadError> {
     loop {
         let entries = log.read(state.seq().0, PAGE).await?;
         if entries.is_empty() {
@@ -55,7 +75,12 @@ async fn replay(log: &dyn Log, state: &mut State, until: u64) -> Result<(), Stor
             if entry.seq > until {
                 return Ok(());
             }
-            apply(state, &decode(entry)?);
+            let event = decode(entry)?;
+            caught(|| apply(state, &event)).map_err(|bug| LoadError::Event {
+                seq: entry.seq,
+                kind: event.body.kind(),
+                bug,
+            })?;
         }
     }
 }
@@ -168,8 +193,8 @@ pub struct AuditReport {
 /// Replays a log from its first event and compares every state image on the way.
 ///
 /// # Errors
-/// Where the log cannot be read.
-pub async fn audit(log: &dyn Log) -> Result<AuditReport, StoreError> {
+/// Where the log cannot be read, or an event in it cannot be applied.
+pub async fn audit(log: &dyn Log) -> Result<AuditReport, LoadError> {
     let mut headers = log.images().await?;
     headers.sort_by_key(|header| header.seq);
     let mut state = State::default();

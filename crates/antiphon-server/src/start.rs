@@ -8,7 +8,7 @@ use std::sync::Arc;
 use antiphon_backends::Backend;
 use antiphon_kernel::State;
 use antiphon_store::{Log, SqliteLog, StoreError};
-use antiphon_types::{Command, NodeSpec, NodeState, Observation, Policy};
+use antiphon_types::{Command, NodeSpec, Observation, Policy};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::api::{Shared, router};
 use crate::event_loop::{EventLoop, LoopHandle};
 use crate::executor::{Executor, chain};
-use crate::recovery::{ImageKeeper, load};
+use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::signal_plane::SignalPlane;
 use crate::tokens::Tokens;
 use crate::view::View;
@@ -59,6 +59,9 @@ pub enum StartError {
     /// The log cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// An event of the log cannot be applied: the state it stands for is not known.
+    #[error("{0}")]
+    Replay(LoadError),
     /// A file in the state directory cannot be used.
     #[error("cannot use the state directory `{}`", dir.display())]
     StateDir {
@@ -85,6 +88,15 @@ pub enum StartError {
     Http(#[source] io::Error),
 }
 
+impl From<LoadError> for StartError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Store(error) => Self::Store(error),
+            LoadError::Event { .. } => Self::Replay(error),
+        }
+    }
+}
+
 impl StartError {
     /// The stable code.
     #[must_use]
@@ -100,6 +112,7 @@ impl StartError {
             Self::LogFailed(StoreError::DiskFull { .. }) => "AP0403",
             Self::LogFailed(_) => "AP0411",
             Self::Nodes { .. } => "AP0413",
+            Self::Replay(_) => "AP0415",
             Self::Http(_) => "AP0414",
         }
     }
@@ -122,6 +135,9 @@ impl StartError {
                 "give this user write permission, or choose another with `--state-dir`".into()
             }
             Self::Nodes { .. } => "see the cause above; nothing was changed".into(),
+            Self::Replay(_) => "run the antiphon that wrote the log, and report this with the event's text \
+                                (`sqlite3 log.db 'select body from events where seq = ..'`); jobs run on"
+                .into(),
             Self::LogFailed(error) => format!(
                 "{}; then `antiphon up` again takes up what runs",
                 error.help()
@@ -175,12 +191,12 @@ impl Started {
         executing.abort();
         let _ = serving.await;
         let _ = executing.await;
-        drop(inputs);
+        inputs.finish().await;
+        let ended = running.await;
         let running_on = view.state().active_jobs().count();
-        drop(view);
-        match tokio::time::timeout(std::time::Duration::from_secs(10), running).await {
-            Ok(Ok(Err(error))) => Err(StartError::LogFailed(error)),
-            Ok(_) | Err(_) => Ok(running_on),
+        match ended {
+            Ok(Ok(())) => Ok(running_on),
+            other => Err(StartError::LogFailed(ended_with(other))),
         }
     }
 }
@@ -316,30 +332,10 @@ async fn tell_what_is_new(
     policy: Policy,
     user: &str,
 ) {
-    let (new_nodes, new_policy) = {
-        let state = view.state();
-        let offered = |name: &antiphon_types::NodeName| nodes.iter().any(|node| node.name == *name);
-        let same = |node: &NodeSpec| {
-            state.nodes().get(&node.name).is_some_and(|known| {
-                known.spec == *node && !matches!(known.state, NodeState::Down { .. })
-            })
-        };
-        let gone = |(name, node): (&antiphon_types::NodeName, &antiphon_kernel::Node)| {
-            !offered(name) && !matches!(node.state, NodeState::Down { .. })
-        };
-        (
-            !nodes.iter().all(same) || state.nodes().iter().any(gone),
-            *state.policy() != policy,
-        )
-    };
+    let new_policy = *view.state().policy() != policy;
     // A loop that has ended is noticed by whoever runs it.
-    if new_nodes {
-        let _ = inputs
-            .observe(Observation::Inventory {
-                nodes: nodes.to_vec(),
-            })
-            .await;
-    }
+    let nodes = nodes.to_vec();
+    let _ = inputs.observe(Observation::Inventory { nodes }).await;
     if new_policy {
         let _ = inputs
             .command(user.to_owned(), None, Command::SetPolicy { policy })

@@ -56,9 +56,10 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
             policy: settings.policy(),
             user: user(),
         };
+        let stop = stop()?;
         let started = start(config).await?;
         greet(&started, &state_dir);
-        let running_on = started.run_until(stop()).await?;
+        let running_on = started.run_until(stop).await?;
         say(&match running_on {
             0 => "antiphon has stopped; no job is running".to_owned(),
             1 => "antiphon has stopped; 1 job runs on: `antiphon up` takes it up again".to_owned(),
@@ -147,12 +148,22 @@ fn greet(started: &Started, state_dir: &Path) {
     say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");
 }
 
-async fn stop() {
-    let mut terminate = signal(SignalKind::terminate()).expect("a runtime with signals");
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => (),
-        _ = terminate.recv() => (),
-    }
+/// Completes on Ctrl-C or SIGTERM, also on one that came before somebody waits for it.
+fn stop() -> Result<impl Future<Output = ()>, Failure> {
+    let register = |kind| {
+        signal(kind).map_err(|error| {
+            Failure::new(Exit::Server, "AP0414", "signals cannot be listened to")
+                .why(error.to_string())
+        })
+    };
+    let mut interrupt = register(SignalKind::interrupt())?;
+    let mut terminate = register(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => (),
+            _ = terminate.recv() => (),
+        }
+    })
 }
 
 fn trace() {
@@ -177,7 +188,7 @@ pub(crate) fn audit(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failur
         log.verify().await?;
         audit_log(&log).await
     });
-    let report = report.map_err(antiphon_server::StartError::Store)?;
+    let report = report.map_err(antiphon_server::StartError::from)?;
     let agrees = report.differences.is_empty() && report.broken.is_none();
     if args.json {
         let json = serde_json::json!({

@@ -10,8 +10,11 @@ use super::*;
 use crate::fixture::*;
 use crate::recovery::{load, state_digest};
 
-fn key(text: &str) -> Option<CommandId> {
-    Some(CommandId(text.into()))
+fn key(text: &str, content: &str) -> Option<CommandId> {
+    Some(CommandId {
+        key: text.into(),
+        content: content.into(),
+    })
 }
 
 #[tokio::test]
@@ -297,7 +300,10 @@ async fn the_same_key_again_gets_the_first_answer_also_after_a_restart() {
     server.offer_nodes().await;
     let send = |inputs: LoopHandle| async move {
         let command = submit(spec("a", 1));
-        inputs.command("x".into(), key("k"), command).await.unwrap()
+        inputs
+            .command("x".into(), key("k", "submit a"), command)
+            .await
+            .unwrap()
     };
     let first = send(server.inputs.clone()).await;
     let again = send(server.inputs.clone()).await;
@@ -305,7 +311,10 @@ async fn the_same_key_again_gets_the_first_answer_also_after_a_restart() {
     assert_eq!((again.seq, again.job), (first.seq, first.job));
 
     let other = Command::Cancel { job: JobId(7) };
-    let reused = server.inputs.command("x".into(), key("k"), other).await;
+    let reused = server
+        .inputs
+        .command("x".into(), key("k", "cancel job-7"), other)
+        .await;
     assert!(matches!(
         reused,
         Err(Refused::Rejection(Rejection::KeyReused { .. }))

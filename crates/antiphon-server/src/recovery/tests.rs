@@ -105,5 +105,8 @@ async fn an_event_of_a_newer_version_is_refused_by_name() {
         body: "\"tick\"".into(),
     };
     log.append(fence, vec![entry]).await.unwrap();
-    assert!(matches!(load(&log).await, Err(StoreError::Newer { .. })));
+    assert!(matches!(
+        load(&log).await,
+        Err(LoadError::Store(StoreError::Newer { .. }))
+    ));
 }

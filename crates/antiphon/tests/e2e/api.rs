@@ -88,6 +88,11 @@ fn a_command_sent_twice_under_one_key_is_carried_out_once() {
     assert_eq!(two["repeated"], true);
     let (status, problem) = api.send("POST", "/v1/jobs", &[], &api.job("a"));
     assert_eq!((status, &problem["code"]), (409, &json!("AP0103")));
+    // The key is bound to what was sent with it: another command does not pass for the first.
+    let (status, problem) = api.send("POST", "/v1/jobs/a/hold", &key, "");
+    assert_eq!((status, &problem["code"]), (409, &json!("AP0113")));
+    let (status, problem) = api.send("POST", "/v1/jobs", &key, &api.job("b"));
+    assert_eq!((status, &problem["code"]), (409, &json!("AP0113")));
     server.ok(&["cancel", "a"]);
     server.wait_for("job-1", "canceled");
 }
