@@ -108,7 +108,7 @@ fn is_alive(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Answers every request with this body, and hands out the requests as they came.
+/// Answers as the product does: launch checks with this body, ends with nothing. Hands out the requests as they came.
 fn server(answer: &'static str) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -131,9 +131,17 @@ fn server(answer: &'static str) -> (String, mpsc::Receiver<String>) {
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
             request.push_str(&String::from_utf8(body).unwrap());
-            let length = answer.len();
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
-            write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{answer}").unwrap();
+            if request.contains("/end HTTP/1.1\r\n") {
+                write!(
+                    stream,
+                    "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n"
+                )
+                .unwrap();
+            } else {
+                let length = answer.len();
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+                write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{answer}").unwrap();
+            }
             if requests.send(request).is_err() {
                 return;
             }
@@ -473,6 +481,14 @@ async fn a_current_attempt_starts_and_posts_its_end() {
     assert!(requests[0].contains("\"pid\": "), "{}", requests[0]);
     assert!(requests[1].starts_with(&format!("POST {path}/end HTTP/1.1\r\n")));
     assert!(requests[1].ends_with("\r\n\r\n{}"), "{}", requests[1]);
+
+    until("the supervisor has ended", async || {
+        let lock = fs::File::open(rig.dir().join("lock")).ok()?;
+        lock.try_lock().ok()
+    })
+    .await;
+    let complaints = fs::read_to_string(rig.dir().join("supervisor.log")).unwrap();
+    assert_eq!(complaints, "");
 }
 
 #[tokio::test]

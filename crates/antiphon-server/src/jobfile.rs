@@ -2,6 +2,7 @@
 //! the job fits the cluster is the kernel's question.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use antiphon_types::{
     Bytes, CheckpointSpec, Class, DataSpec, GpuAmount, JobId, JobSpec, Millis, Processes,
@@ -252,8 +253,9 @@ pub fn read(text: &str, format: Format) -> Result<JobFile, JobFileError> {
 /// # Errors
 /// The first thing that its writer has to change.
 pub fn from_value(value: Value) -> Result<JobFile, JobFileError> {
-    let schema = schema();
-    unknown_key(&value, &schema, &schema, "")?;
+    // Made once: every submit needs it.
+    static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
+    unknown_key(&value, &SCHEMA, &SCHEMA, "")?;
     serde_path_to_error::deserialize(value).map_err(|error| {
         let at = error.path().to_string();
         let at = if at == "." { String::new() } else { at };

@@ -18,12 +18,24 @@ use cli::{Cli, Command};
 use failure::Failure;
 
 fn main() -> std::process::ExitCode {
+    // One starts with every task, and taking in the whole command line would cost it more than all that it does itself.
+    if let Some(dir) = supervised() {
+        return antiphon_backends::local::supervise::run(&dir);
+    }
     // A reader that went away (`antiphon jobs | head`) ends the program quietly, as it does other tools.
     let cli = Cli::parse();
     match run(cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// The directory after `supervise`, where that is how the program was called.
+fn supervised() -> Option<std::path::PathBuf> {
+    let mut arguments = std::env::args_os().skip(1);
+    let dir = (arguments.next()? == "supervise").then(|| arguments.next())??;
+    // With more or with options it is a person who called, and who is told what is wrong.
+    (arguments.next().is_none() && !dir.to_string_lossy().starts_with('-')).then(|| dir.into())
 }
 
 fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {

@@ -42,6 +42,10 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// The longest wait for the server to take the news of the end. It is a hint: the status is on disk by then.
 const HINT_WAIT: Duration = Duration::from_secs(2);
 
+/// Of each direction of a connection: both bodies and both heads are a few hundred bytes, and what the client takes by
+/// default, 128 KiB, costs a page fault for every 4 KiB of it.
+const BUFFER_BYTES: usize = 4 * 1_024;
+
 /// How many characters say why a command could not be started: a search path is long.
 const UNSTARTABLE_CHARS: usize = 1_000;
 
@@ -122,8 +126,8 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
     };
     write_exit(&reserve, &exit)?;
     if let Some(check) = &task.check {
-        let hint = post(check, &task, "end", &End {}, HINT_WAIT);
-        if let Err(error) = hint {
+        // Its answer has no body.
+        if let Err(error) = post(check, &task, "end", &End {}, HINT_WAIT) {
             note(&format!("the server did not take the end: {error}"));
         }
     }
@@ -143,8 +147,9 @@ fn refused(task: &TaskFile, signals: &Signals) -> Option<Exit> {
     let mut pause = PAUSE_FIRST;
     loop {
         let left = give_up.saturating_duration_since(Instant::now());
-        let answer = post(check, task, "start", &Start { pid }, ANSWER_WAIT.min(left))
-            .and_then(|mut answer| answer.body_mut().read_json());
+        let wait = ANSWER_WAIT.min(left);
+        let answer = post(check, task, "start", &Start { pid }, wait)
+            .and_then(|mut body| body.read_json::<Started>());
         if let Some(exit) = signals.stopped_before_the_start() {
             return Some(exit);
         }
@@ -353,13 +358,13 @@ struct Started {
 #[derive(Serialize)]
 struct End {}
 
-fn post(
+fn post<B: Serialize>(
     Check { url, token, .. }: &Check,
     task: &TaskFile,
     what: &str,
-    body: &impl Serialize,
+    body: &B,
     wait: Duration,
-) -> Result<ureq::http::Response<ureq::Body>, ureq::Error> {
+) -> Result<ureq::Body, ureq::Error> {
     let antiphon_types::TaskId {
         attempt,
         role,
@@ -371,6 +376,8 @@ fn post(
         .timeout_global(Some(wait))
         .proxy(None)
         .max_redirects(0)
+        .input_buffer_size(BUFFER_BYTES)
+        .output_buffer_size(BUFFER_BYTES)
         .build()
         .new_agent();
     agent
@@ -379,6 +386,7 @@ fn post(
         ))
         .header("authorization", format!("Bearer {token}"))
         .send_json(body)
+        .map(ureq::http::Response::into_body)
 }
 
 impl Signals {

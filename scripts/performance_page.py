@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/reference/performance.md from the JSON lines that the benchmarks print.
+
+Keeps the prose of the page and whatever stands outside the two marks; measures nothing and judges nothing: a bar stands
+beside what was reached, met or not. A benchmark that the lines do not hold keeps no row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BEGIN = "<!-- begin: written by scripts/performance_page.py -->"
+END = "<!-- end -->"
+PAGE = Path(__file__).resolve().parent.parent / "docs/reference/performance.md"
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a benchmark is called for people, and what it has to reach."""
+
+    what: str
+    bar: str
+
+
+BARS: dict[str, Bar] = {
+    "local/submit_to_start": Bar(
+        "submit to process start, local backend, 0 GPUs, 10 a second, p99", "< 50 ms"
+    ),
+    "local/restart": Bar("restart after `kill -9`, to the first answered request", "-"),
+    "slurm/submit_to_start": Bar("the same submits to Slurm, p99", "-"),
+}
+
+
+def read(text: str) -> dict[str, Line]:
+    """The last line of each benchmark; what is no JSON object is talk and is passed over."""
+    found: dict[str, Line] = {}
+    for line in text.splitlines():
+        if line.startswith("{"):
+            parsed: Line = json.loads(line)
+            found[parsed["bench"]] = parsed
+    return found
+
+
+def number(value: float) -> str:
+    """Three figures: more is noise."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(cells)} |"
+        for cells in (head, ["---"] * len(head), *rows)
+    ]
+
+
+def bars(lines: dict[str, Line]) -> list[str]:
+    rows = []
+    for bench, line in lines.items():
+        bar = BARS.get(bench, Bar(bench, "-"))
+        if "skipped" in line:
+            rows.append([f"`{bench}`", bar.what, bar.bar, f"skipped: {line['skipped']}", "", ""])
+            continue
+        spread = line.get("spread", [])
+        runs = str(len(line["runs"])) if "runs" in line else ""
+        rows.append(
+            [
+                f"`{bench}`",
+                bar.what,
+                bar.bar,
+                f"{number(line['value'])} {line['unit']}",
+                " to ".join(number(end) for end in spread),
+                runs,
+            ]
+        )
+    return table(["benchmark", "what", "bar", "reached (median)", "spread", "runs"], rows)
+
+
+def beside_slurm(lines: dict[str, Line]) -> list[str]:
+    ours, theirs = lines.get("local/submit_to_start"), lines.get("slurm/submit_to_start")
+    if ours is None or theirs is None:
+        return []
+    if "skipped" in theirs:
+        return [f"Slurm was not measured: {theirs['skipped']}."]
+    # Label, our figure, theirs, and whether less is better.
+    pairs = [
+        ("submit to start, p50", "p50_ms", "p50_ms", True),
+        ("submit to start, p99", "p99_ms", "p99_ms", True),
+        ("submit to start, worst", "max_ms", "max_ms", True),
+        ("answer to a submit, p50 (HTTP; `sbatch`)", "accepted_p50_ms", "accepted_p50_ms", True),
+        (
+            "one command to start, p50 (`antiphon submit`; `sbatch`)",
+            "command_p50_ms",
+            "p50_ms",
+            True,
+        ),
+        (
+            "one command to start, p50 (`antiphon submit`; `srun`)",
+            "command_p50_ms",
+            "srun_p50_ms",
+            True,
+        ),
+        (f"burst of {ours['burst']:,}, jobs a second", "jobs_per_s", "jobs_per_s", False),
+    ]
+    rows = []
+    for label, our, their, less in pairs:
+        unit = "ms" if less else "/s"
+        ratio = theirs[their] / ours[our] if less else ours[our] / theirs[their]
+        rows.append(
+            [
+                label,
+                f"{number(ours[our])} {unit}",
+                f"{number(theirs[their])} {unit}",
+                f"{number(ratio)} x",
+            ]
+        )
+    return table(["figure", "antiphon", "Slurm 22.05", "ratio (above 1: antiphon ahead)"], rows)
+
+
+def loads(lines: dict[str, Line]) -> str:
+    seen = [run["load"] for line in lines.values() for run in line.get("runs", []) if "load" in run]
+    return f"{min(seen):.1f} to {max(seen):.1f}" if seen else "not recorded"
+
+
+def section(lines: dict[str, Line], command: str, date: str) -> str:
+    measured = [line for line in lines.values() if "machine" in line]
+    machines = sorted({line["machine"] for line in measured})
+    syncs = sorted({f"{number(line['sync_ms'])} ms" for line in measured if "sync_ms" in line})
+    parts = [
+        BEGIN,
+        "",
+        f"Measured {date} with `{command}`.",
+        f"Machine: {'; '.join(machines) or 'not recorded'}.",
+        f"Making 4 KiB durable took {', '.join(syncs) or 'an unknown time'} there (median of 50).",
+        f"Load average (1 min) when the runs began: {loads(lines)}."
+        " The benchmark's own earlier runs are part of it.",
+        "No figure depends on a seed.",
+        "",
+        *bars(lines),
+        "",
+        *beside_slurm(lines),
+        "",
+        END,
+    ]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("lines", type=Path, nargs="*", help="files of JSON lines [standard input]")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--command", default="make bench", help="what printed the lines")
+    parser.add_argument("--date", default=datetime.date.today().isoformat())
+    given = parser.parse_args()
+    paths: list[Path] = given.lines
+    texts = [path.read_text() for path in paths] if paths else [sys.stdin.read()]
+    lines = read("\n".join(texts))
+    if not lines:
+        print("performance_page: the input holds no JSON line", file=sys.stderr)
+        return 1
+    page: Path = given.page
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        print(f"performance_page: {page} lacks the two marks", file=sys.stderr)
+        return 1
+    page.write_text(before + section(lines, given.command, given.date) + after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
