@@ -111,10 +111,19 @@ fn blocked(state: &State, job: &Job, free: &Capacity<'_>, now: Timestamp) -> Wai
     }
     let asked = job.spec.gpus();
     let enough = |free: &GpuAmount| *free >= asked;
+    let wanted = job
+        .spec
+        .roles
+        .iter()
+        .find_map(|role| role.shape.gpu_type.as_ref());
+    // GPUs of another type are no use to it, and no explanation.
     let nodes = || {
         free.nodes
             .iter()
             .map(|(name, (spec, free))| (*name, *spec, free))
+            .filter(|(_, spec, _)| {
+                asked.is_zero() || wanted.is_none_or(|wanted| *wanted == spec.gpu_type)
+            })
     };
     let all: GpuAmount = nodes().map(|(_, _, free)| free.gpu_amount()).sum();
     let widest = job

@@ -289,3 +289,18 @@ fn a_long_chain_of_dependents_falls_with_its_first_job() {
     assert_eq!(out.matches("abandon").count(), 100);
     assert_eq!(out.lines().last(), Some("3s   job-101 is failed"));
 }
+
+/// Free GPUs of another type were taken for enough, and the reason named CPUs of which the job asked for none.
+#[test]
+fn the_reason_counts_gpus_of_the_right_type_only() {
+    check(
+        "nodes: n0 8 H100, n1 8 A100
+           0s   submit a: 8 type=H100
+           1s   submit b: 8 type=H100
+           2s   why b",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            2s   why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (standard) holds 8
+        "#]],
+    );
+}
