@@ -39,7 +39,18 @@ enum Order {
     Terminate,
     Kill,
     Look,
+    /// A look that nothing called for.
+    LookAgain,
     Forget,
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// A task that should start is positively not there.
+    NotThere,
+    /// Anything else, also where the look failed.
+    Other,
 }
 
 impl Executor {
@@ -114,7 +125,7 @@ impl Executor {
                     Ok(None) => return,
                     // SIGKILL was given, and a process that could not be ended then is still there.
                     Err(_) if self.is_killed(attempt) => Order::Kill,
-                    Err(_) => Order::Look,
+                    Err(_) => Order::LookAgain,
                 };
                 match order {
                     Order::Launch => self.launch(attempt).await,
@@ -126,7 +137,13 @@ impl Executor {
                         self.repeat(attempt, SIGKILL, || self.backend.kill(attempt))
                             .await
                     }
-                    Order::Look => self.look(attempt).await,
+                    Order::Look => drop(self.look(attempt).await),
+                    Order::LookAgain => {
+                        // It was handed over long ago and is positively not there.
+                        if self.look(attempt).await == Sight::NotThere {
+                            self.launch(attempt).await;
+                        }
+                    }
                     Order::Forget => {
                         self.backend.forget(attempt).await;
                         return;
@@ -255,15 +272,16 @@ impl Executor {
     }
 
     /// Compares what the backend sees with what the log says, and reports the difference.
-    async fn look(&self, attempt: AttemptId) {
+    async fn look(&self, attempt: AttemptId) -> Sight {
         let seen = match self.backend.seen(attempt).await {
             Ok(seen) => seen,
             Err(error) => {
                 // Not evidence of anything: it is looked at again.
                 tracing::warn!(%attempt, error = chain(&error), "an attempt could not be looked at");
-                return;
+                return Sight::Other;
             }
         };
+        let mut found = Sight::Other;
         for (task, phase) in self.tasks_of(attempt) {
             let sight = seen.as_ref().and_then(|seen| seen.tasks.get(&task));
             let observation = match (phase, sight) {
@@ -288,8 +306,12 @@ impl Executor {
                         exit: Exit::Superseded,
                     }
                 }
+                (TaskPhase::Launched, None) => {
+                    found = Sight::NotThere;
+                    continue;
+                }
                 (TaskPhase::Ended { .. }, _)
-                | (TaskPhase::Launched, None | Some(TaskSeen::Starting | TaskSeen::Orphaned))
+                | (TaskPhase::Launched, Some(TaskSeen::Starting | TaskSeen::Orphaned))
                 | (
                     TaskPhase::Started,
                     Some(TaskSeen::Starting | TaskSeen::Running | TaskSeen::Orphaned),
@@ -298,9 +320,10 @@ impl Executor {
                 }
             };
             if self.inputs.observe(observation).await.is_err() {
-                return;
+                return Sight::Other;
             }
         }
+        found
     }
 
     fn tasks_of(&self, attempt: AttemptId) -> Vec<(TaskId, TaskPhase)> {

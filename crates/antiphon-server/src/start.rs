@@ -231,8 +231,9 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         source,
     })?;
     let tokens = Arc::new(tokens);
-    let state = load(&*log).await?;
+    // First the fence: what is read afterwards nobody else adds to.
     let fence = log.acquire(&format!("pid {}", std::process::id())).await?;
+    let state = load(&*log).await?;
     let nodes = config
         .backend
         .nodes()

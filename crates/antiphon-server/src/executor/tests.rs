@@ -289,3 +289,21 @@ async fn a_sigterm_that_a_crash_cut_off_is_given_at_the_next_start() {
     server.until(1, "canceled").await;
     assert!(server.orders().contains(&Call::Terminate(first())));
 }
+
+/// An attempt that was handed over and vanished before it started was never launched again, and held its GPUs for good.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_vanishes_before_it_starts_is_launched_again() {
+    let server = with(Manners::Scripted).await;
+    server.command(submit(spec("a", 8))).await;
+    settle(|| server.backend.launched(first()).is_some()).await;
+    server.backend.vanish(first());
+    for _ in 0..3 {
+        tokio::time::advance(LOOK_EVERY).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(server.backend.launched(first()).is_some());
+    server.backend.start(&task("job-1.1"));
+    server.until(1, "running").await;
+}
