@@ -1,0 +1,179 @@
+//! From text to a job file, with errors that name the key, the reason and the nearest key that there is.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::form::JobFile;
+
+/// Something in a job file that its writer can change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct JobFileError {
+    /// The stable code.
+    pub code: &'static str,
+    /// Where in the file, like `resources.gpus`; empty where it is the whole file.
+    pub at: String,
+    /// What is wrong, and why.
+    pub what: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// The form of a job file's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// TOML.
+    Toml,
+    /// YAML, of which JSON is a part.
+    Yaml,
+}
+
+/// The JSON Schema of a job file.
+#[must_use]
+pub fn schema() -> Value {
+    schemars::schema_for!(JobFile).to_value()
+}
+
+/// Reads a job file.
+///
+/// # Errors
+/// The first thing that its writer has to change.
+pub fn read(text: &str, format: Format) -> Result<JobFile, JobFileError> {
+    let syntax = |what: String| JobFileError {
+        code: "AP0205",
+        at: String::new(),
+        what,
+        help: "see `antiphon check --schema` for what a job file may hold".into(),
+    };
+    let value: Value = match format {
+        Format::Toml => {
+            toml::from_str(text).map_err(|error| syntax(error.to_string().trim().to_owned()))?
+        }
+        Format::Yaml => serde_norway::from_str(text).map_err(|error| syntax(error.to_string()))?,
+    };
+    from_value(value)
+}
+
+/// Reads a job file that is JSON already.
+///
+/// # Errors
+/// The first thing that its writer has to change.
+pub fn from_value(value: Value) -> Result<JobFile, JobFileError> {
+    // Made once: every submit needs it.
+    static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
+    unknown_key(&value, &SCHEMA, &SCHEMA, "")?;
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let at = error.path().to_string();
+        let at = if at == "." { String::new() } else { at };
+        let inner = in_plain_words(&error.into_inner().to_string());
+        let (code, help) = match inner.strip_prefix("missing field `") {
+            Some(field) => {
+                let field = field.trim_end_matches('`');
+                (
+                    "AP0203",
+                    format!("add `{field} = ..`; see `antiphon check --schema`"),
+                )
+            }
+            None => (
+                "AP0202",
+                "see `antiphon check --schema` for what stands there".to_owned(),
+            ),
+        };
+        let what = if at.is_empty() {
+            inner
+        } else {
+            format!("`{at}`: {inner}")
+        };
+        JobFileError {
+            code,
+            at,
+            what,
+            help,
+        }
+    })
+}
+
+/// Says what is expected in the words of job files, not of Rust.
+fn in_plain_words(text: &str) -> String {
+    let words = [
+        ("expected f64", "expected a number"),
+        (
+            "expected u32",
+            "expected a whole number that is not negative",
+        ),
+        ("expected a map", "expected a table"),
+        ("expected a sequence", "expected a list"),
+        ("expected internally tagged enum", "expected a table"),
+    ];
+    words.iter().fold(text.to_owned(), |text, (rust, plain)| {
+        text.replace(rust, plain)
+    })
+}
+
+/// Walks a value beside its schema and names the first key that the schema does not have, with the nearest that it has.
+fn unknown_key(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), JobFileError> {
+    let schema = resolve(schema, root);
+    let Value::Object(map) = value else {
+        return Ok(());
+    };
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (key, inner) in map {
+        let path = if at.is_empty() {
+            key.clone()
+        } else {
+            format!("{at}.{key}")
+        };
+        if let Some(known) = properties.and_then(|properties| properties.get(key)) {
+            unknown_key(inner, known, root, &path)?;
+        } else if let Some(Value::Object(_)) = schema.get("additionalProperties") {
+            unknown_key(inner, &schema["additionalProperties"], root, &path)?;
+        } else if let Some(properties) = properties {
+            return Err(no_such_key(key, at, &path, properties.keys()));
+        }
+    }
+    Ok(())
+}
+
+/// Follows a reference, and looks through `Option`s.
+fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
+        return root.pointer(name.trim_start_matches('#')).unwrap_or(schema);
+    }
+    let options = schema.get("anyOf").and_then(Value::as_array);
+    let real =
+        options.and_then(|options| options.iter().find(|option| option.get("$ref").is_some()));
+    real.map_or(schema, |option| resolve(option, root))
+}
+
+fn no_such_key<'a>(
+    key: &str,
+    at: &str,
+    path: &str,
+    known: impl Iterator<Item = &'a String>,
+) -> JobFileError {
+    let known: Vec<&String> = known.collect();
+    let nearest = known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(key, name), name))
+        .min()
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3));
+    let place = if at.is_empty() {
+        "a job file".to_owned()
+    } else {
+        format!("`[{at}]`")
+    };
+    let help = nearest.map_or_else(
+        || {
+            let names: Vec<&str> = known.iter().map(|name| name.as_str()).collect();
+            format!("it may hold: {}", names.join(", "))
+        },
+        |(_, name)| format!("did you mean `{name}`?"),
+    );
+    JobFileError {
+        code: "AP0201",
+        at: path.to_owned(),
+        what: format!("unknown key `{key}` in {place}"),
+        help,
+    }
+}
