@@ -193,3 +193,86 @@ fn links_between_documents_lead_somewhere() {
         }
     }
 }
+
+fn antiphon(arguments: &[&str]) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    let output = command.args(arguments).output().unwrap();
+    assert!(output.status.success(), "antiphon {arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn reference(name: &str) -> String {
+    fs::read_to_string(root().join("docs/reference").join(name)).unwrap()
+}
+
+#[test]
+fn the_command_line_reference_names_every_command_and_option() {
+    let page = reference("cli.md");
+    let commands = antiphon(&["help"]);
+    let commands = commands
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1);
+    for line in commands.take_while(|line| !line.is_empty()) {
+        let command = line.split_whitespace().next().unwrap();
+        assert!(
+            page.contains(&format!("`{command}")),
+            "cli.md does not name `{command}`"
+        );
+        if command == "help" {
+            continue;
+        }
+        let help = antiphon(&[command, "--help"]);
+        let options = help
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"));
+        for option in
+            options.map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-'))
+        {
+            let common = matches!(option, "--help" | "--version");
+            assert!(
+                common || page.contains(option),
+                "cli.md does not name `{option}` of `{command}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_job_file_reference_names_every_key() {
+    let page = reference("job-file.md");
+    let schema: serde_json::Value =
+        serde_json::from_str(&antiphon(&["check", "--schema"])).unwrap();
+    let forms = schema["$defs"]
+        .as_object()
+        .unwrap()
+        .values()
+        .chain([&schema]);
+    for key in forms
+        .filter_map(|form| form["properties"].as_object())
+        .flat_map(|keys| keys.keys())
+    {
+        assert!(
+            page.contains(&format!("`{key}`")) || page.contains(&format!(".{key}`")),
+            "job-file.md does not name `{key}`"
+        );
+    }
+}
+
+#[test]
+fn the_environment_reference_names_every_variable_of_a_task() {
+    let page = reference("environment.md");
+    for file in [
+        "antiphon-backends/src/local/environment.rs",
+        "antiphon-server/src/executor.rs",
+    ] {
+        let source = fs::read_to_string(root().join("crates").join(file)).unwrap();
+        let source = source.split("mod tests").next().unwrap();
+        for word in source
+            .split('"')
+            .filter(|word| word.starts_with("ANTIPHON_") || word.starts_with("PET_"))
+        {
+            assert!(page.contains(word), "environment.md does not name `{word}`");
+        }
+    }
+}
