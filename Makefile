@@ -20,9 +20,10 @@ test: lint test-rust test-python demo
 lint: $(VENV)/checks
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
-	$(VENV)/bin/ruff check python examples
-	$(VENV)/bin/ruff format --check python examples
+	$(VENV)/bin/ruff check python examples scripts
+	$(VENV)/bin/ruff format --check python examples scripts
 	cd python && ../$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --strict --python-version 3.12 scripts
 	cd examples/quickstart && MYPYPATH=tests:.:../../python:../../python/tests \
 		../../$(VENV)/bin/mypy --strict --python-version 3.12 train.py demo.py data.py model.py checkpoint.py tests/test_quickstart.py
 
@@ -40,9 +41,13 @@ test-python: $(VENV)/quickstart
 	$(PY) -m unittest discover -s python/tests
 	$(PY) -m unittest discover -s examples/quickstart/tests
 
-## Measures what DESIGN promises; prints one JSON object a line.
-bench: $(VENV)/quickstart
-	@echo "no benchmark yet" >&2; exit 1
+## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.
+bench:
+	cargo bench --quiet -p antiphon --bench local
+
+## The same in the large size.
+bench-full:
+	cargo bench --quiet -p antiphon --bench local -- --runs 3 --slurm-runs 3 --seconds 100 --commands 50
 
 clean:
 	cargo clean

@@ -31,9 +31,7 @@ class Bar:
 
 
 BARS: dict[str, Bar] = {
-    "local/submit_to_start": Bar(
-        "submit to process start, local backend, 0 GPUs, 10 a second, p99", "< 50 ms"
-    ),
+    "local/submit_to_start": Bar("submit to process start, local backend, 0 GPUs, 10 a second, p99", "< 50 ms"),
     "local/restart": Bar("restart after `kill -9`, to the first answered request", "-"),
     "slurm/submit_to_start": Bar("the same submits to Slurm, p99", "-"),
 }
@@ -57,10 +55,7 @@ def number(value: float) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(cells)} |"
-        for cells in (head, ["---"] * len(head), *rows)
-    ]
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 def bars(lines: dict[str, Line]) -> list[str]:
@@ -148,8 +143,7 @@ def section(lines: dict[str, Line], command: str, date: str) -> str:
         f"Measured {date} with `{command}`.",
         f"Machine: {'; '.join(machines) or 'not recorded'}.",
         f"Making 4 KiB durable took {', '.join(syncs) or 'an unknown time'} there (median of 50).",
-        f"Load average (1 min) when the runs began: {loads(lines)}."
-        " The benchmark's own earlier runs are part of it.",
+        f"Load average (1 min) when the runs began: {loads(lines)}. Earlier runs of the benchmark are part of it.",
         "No figure depends on a seed.",
         "",
         *bars(lines),
