@@ -197,6 +197,10 @@ fn read_from(path: &Path, offset: u64, bytes_max: u64) -> Result<Vec<u8>, Backen
         Err(error) => return Err(failed("read", path)(error)),
     };
     let mut bytes = Vec::new();
+    // Past the end there is nothing, also where the offset is one that no file can have.
+    if file.metadata().map_err(failed("read", path))?.len() <= offset {
+        return Ok(bytes);
+    }
     file.seek(SeekFrom::Start(offset))
         .map_err(failed("read", path))?;
     file.take(bytes_max)

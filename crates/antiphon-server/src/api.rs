@@ -136,6 +136,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
                 "see `/v1/openapi.json` for the paths there are",
             )
         })
+        .layer(middleware::map_response(problem::in_one_form))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(shared)
 }

@@ -1,4 +1,4 @@
-//! One raw signal as trainers send it. Every field may be missing; a number that is not finite counts as missing.
+//! One raw signal as trainers send it. Every field may be missing; a number that is not finite, or absurdly large, counts as missing.
 
 use serde::Deserialize;
 
@@ -41,7 +41,10 @@ pub struct ProgressSignal {
     pub total_steps: u64,
 }
 
-/// The number, if it is one.
+/// Far above any loss, norm, time or size that is meant; sums of such numbers stay finite.
+const MAGNITUDE_MAX: f64 = 1e18;
+
+/// The number, if it is one that can be meant.
 pub(crate) fn finite(number: Option<f64>) -> Option<f64> {
-    number.filter(|number| number.is_finite())
+    number.filter(|number| number.abs() <= MAGNITUDE_MAX)
 }

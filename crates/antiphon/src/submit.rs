@@ -18,6 +18,9 @@ use crate::render::{self, plain, print, say};
 /// Pause between two looks at a job that is waited for.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// Bytes of a job file: far above any that is meant, far below what a server takes.
+const FILE_BYTES_MAX: usize = 1 << 20;
+
 /// Submits jobs.
 pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
@@ -119,6 +122,16 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
         .why(error.to_string())
         .help("give the path of a job file in TOML, YAML or JSON")
     })?;
+    if text.len() > FILE_BYTES_MAX {
+        let why = format!("it has {} bytes: the limit is {FILE_BYTES_MAX}", text.len());
+        return Err(Failure::new(
+            Exit::Refused,
+            "AP0208",
+            format!("job file `{shown}` cannot be read"),
+        )
+        .why(why)
+        .help("a job file names a command and what it needs; data belongs into files of its own"));
+    }
     let format = match path.extension().and_then(|extension| extension.to_str()) {
         Some("yaml" | "yml" | "json") => Format::Yaml,
         _ => Format::Toml,

@@ -3,6 +3,7 @@
 use antiphon_backends::Preflight;
 use antiphon_types::Rejection;
 use axum::Json;
+use axum::body::to_bytes;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,6 +11,9 @@ use axum::response::{IntoResponse, Response};
 use super::model::Problem;
 use crate::event_loop::Refused;
 use crate::jobfile::JobFileError;
+
+/// Longest text of the framework's own that is passed on.
+const TEXT_BYTES_MAX: usize = 4_096;
 
 /// A problem on its way out.
 #[derive(Debug)]
@@ -51,6 +55,33 @@ impl IntoResponse for Fault {
         response.headers_mut().insert(header::CONTENT_TYPE, problem);
         response
     }
+}
+
+/// Makes a problem of whatever the framework refuses in words of its own (paths, methods, bodies), so that every refusal
+/// has the one form.
+pub(crate) async fn in_one_form(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let ours = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/problem"));
+    if ours || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let text = to_bytes(response.into_body(), TEXT_BYTES_MAX)
+        .await
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    let reason = status
+        .canonical_reason()
+        .unwrap_or("refused")
+        .to_lowercase();
+    let detail = if text.is_empty() { reason } else { text };
+    Fault::new(
+        status,
+        "AP0501",
+        detail,
+        "see `/v1/openapi.json` for paths, methods and bodies",
+    )
+    .into_response()
 }
 
 impl From<Rejection> for Fault {

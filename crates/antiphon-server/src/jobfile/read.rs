@@ -29,6 +29,9 @@ pub enum Format {
     Yaml,
 }
 
+/// Brackets inside brackets: a job file needs three.
+const DEPTH_MAX: u32 = 64;
+
 /// The JSON Schema of a job file.
 #[must_use]
 pub fn schema() -> Value {
@@ -50,9 +53,28 @@ pub fn read(text: &str, format: Format) -> Result<JobFile, JobFileError> {
         Format::Toml => {
             toml::from_str(text).map_err(|error| syntax(error.to_string().trim().to_owned()))?
         }
-        Format::Yaml => serde_norway::from_str(text).map_err(|error| syntax(error.to_string()))?,
+        Format::Yaml => yaml(text).map_err(syntax)?,
     };
     from_value(value)
+}
+
+/// Reads YAML by way of YAML's own values, which refuse a key that stands twice.
+fn yaml(text: &str) -> Result<Value, String> {
+    let mut depth = 0u32;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        // The parser takes time that grows with the square of the depth.
+        if depth > DEPTH_MAX {
+            return Err(format!("it is nested more than {DEPTH_MAX} deep"));
+        }
+    }
+    let value: serde_norway::Value =
+        serde_norway::from_str(text).map_err(|error| error.to_string())?;
+    serde_json::to_value(value).map_err(|error| error.to_string())
 }
 
 /// Reads a job file that is JSON already.

@@ -15,6 +15,9 @@ const ROLE: &str = "trainer";
 /// Names are parts of paths, of host names and of backends' job names.
 const NAME_LENGTH_MAX: usize = 100;
 
+/// Bytes of a role's arguments and variables: Linux takes 128 KiB for one of them, and all of them are in the log.
+const PROCESS_BYTES_MAX: usize = 100_000;
+
 /// What a job file cannot say about itself.
 pub struct Context<'a> {
     /// The person who submits.
@@ -40,13 +43,15 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
         None => None,
     };
     environment(&run.environment)?;
+    let roles = roles(file, &run)?;
+    processes_can_take(&roles, &run.environment)?;
     let retry = file.retry.clone().unwrap_or_default();
     Ok(JobSpec {
         name: file.name.clone(),
         team: team.to_owned(),
         user: context.user.to_owned(),
         class: class(file.class),
-        roles: roles(file, &run)?,
+        roles,
         environment: run.environment,
         workdir,
         checkpoint,
@@ -93,7 +98,10 @@ pub fn absolute(file: &mut JobFile, dir: &std::path::Path) {
     let run = file.run.get_or_insert_with(Run::default);
     let workdir = dir.join(run.workdir.as_deref().unwrap_or("."));
     if let Some(checkpoint) = &mut file.checkpoint {
-        checkpoint.dir = tidy(&workdir.join(&checkpoint.dir));
+        // An empty path stays one, and is refused: it would quietly mean the workdir.
+        if !checkpoint.dir.is_empty() {
+            checkpoint.dir = tidy(&workdir.join(&checkpoint.dir));
+        }
     }
     run.workdir = Some(tidy(&workdir));
 }
@@ -293,6 +301,40 @@ fn environment(variables: &BTreeMap<String, String>) -> Result<(), JobFileError>
             what: format!("`run.environment`: `{key}` cannot be set"),
             help: "names hold no `=`, values no NUL, and `ANTIPHON_*` is set by antiphon".into(),
         });
+    }
+    Ok(())
+}
+
+/// Checks that arguments and variables can be handed to a process at all.
+fn processes_can_take(
+    roles: &[Role],
+    environment: &BTreeMap<String, String>,
+) -> Result<(), JobFileError> {
+    let of_environment: usize = environment
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    for role in roles {
+        if let Some(argument) = role.command.iter().find(|argument| argument.contains('\0')) {
+            return Err(JobFileError {
+                code: "AP0202",
+                at: "run.command".into(),
+                what: format!("`run.command`: {argument:?} holds a NUL"),
+                help: "write data with NULs into a file and give its path".into(),
+            });
+        }
+        let bytes = of_environment + role.command.iter().map(String::len).sum::<usize>();
+        if bytes > PROCESS_BYTES_MAX {
+            return Err(JobFileError {
+                code: "AP0108",
+                at: "run".into(),
+                what: format!(
+                    "command and environment of role `{}` take {bytes} bytes: the limit is {PROCESS_BYTES_MAX}",
+                    role.name
+                ),
+                help: "write what is long into a file and give its path".into(),
+            });
+        }
     }
     Ok(())
 }

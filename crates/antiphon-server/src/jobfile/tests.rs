@@ -96,3 +96,29 @@ fn wrong_files_say_what_where_and_what_to_do() {
     assert!(error("name = ").starts_with("[AP0205]"));
     assert!(error("class = \"standard\"").starts_with("[AP0203] missing field `name`"));
 }
+
+#[test]
+fn a_yaml_key_that_stands_twice_and_endless_nesting_are_refused() {
+    let twice = read("name: a\nname: b\n", Format::Yaml).unwrap_err();
+    assert!(twice.what.contains("duplicate"), "{}", twice.what);
+    let deep = read(&"[".repeat(100_000), Format::Yaml).unwrap_err();
+    assert_eq!(deep.what, "it is nested more than 64 deep");
+}
+
+#[test]
+fn what_no_process_can_take_is_refused() {
+    let run = |rest: &str| {
+        error(&format!(
+            "name = \"a\"\n[resources]\ngpus = 1\n[run]\n{rest}"
+        ))
+    };
+    assert!(
+        run("command = [\"a\\u0000b\"]")
+            .starts_with("[AP0202] `run.command`: \"a\\0b\" holds a NUL")
+    );
+    let long = "x".repeat(200_000);
+    assert!(run(&format!("command = [\"{long}\"]")).starts_with("[AP0108]"));
+    let empty =
+        "name = \"a\"\n[resources]\ngpus = 1\n[run]\ncommand = [\"x\"]\n[checkpoint]\ndir = \"\"";
+    assert!(error(empty).starts_with("[AP0202] `checkpoint.dir`"));
+}

@@ -114,6 +114,9 @@ fn wrong_bodies_are_problems_with_code_and_help() {
         ("POST", "/v1/unpause", "", 409),
         ("GET", "/v1/jobs?limit=many", "", 400),
         ("GET", "/v1/nowhere", "", 404),
+        ("GET", "/v1/jobs/%ff", "", 400),
+        ("DELETE", "/v1/jobs", "", 405),
+        ("POST", "/v1/pause", "null", 422),
         (
             "POST",
             "/v1/jobs/job-1/directives",
