@@ -9,6 +9,7 @@ use antiphon_backends::local::{LocalBackend, LocalConfig};
 use antiphon_server::{ServerConfig, Started, audit as audit_log, start};
 use antiphon_store::SqliteLog;
 use antiphon_types::NodeSpec;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Exit, ReadArgs, Target, UpArgs};
@@ -36,6 +37,7 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         None => None,
     };
     trace();
+    take_all_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         Failure::new(
             Exit::Server,
@@ -69,6 +71,18 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         });
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Every trainer keeps a connection: the usual soft limit of 1,024 files is too low. Tasks inherit the higher one, which
+/// training wants as well.
+fn take_all_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Where it may not be raised the server runs with what there is.
+    let _ = setrlimit(Resource::Nofile, all);
 }
 
 fn backend(

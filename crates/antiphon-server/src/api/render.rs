@@ -99,6 +99,9 @@ fn stopping(cause: &StopCause, phase: &StopPhase) -> String {
     format!("{how}: {cause}")
 }
 
+/// How an attempt ends that ends well.
+const CLEAN: &str = "exit code 0";
+
 /// Why a job waits, runs where it runs, or ended, in sentences.
 pub(crate) fn why(state: &State, job: &Job) -> WhyView {
     let waits = explain::waiting(state, now().max(state.now())).remove(&job.id);
@@ -119,7 +122,8 @@ pub(crate) fn why(state: &State, job: &Job) -> WhyView {
     }
     if let Some(last) = job.attempts.last() {
         let after = match &last.stopped {
-            Some(cause) => format!("was stopped: {cause}"),
+            Some(cause) if last.exit == CLEAN => format!("was stopped: {cause}"),
+            Some(cause) => format!("was stopped: {cause}, and ended: {}", last.exit),
             None => format!("ended: {}", last.exit),
         };
         let kept = match (last.checkpoint_step, &last.outcome) {

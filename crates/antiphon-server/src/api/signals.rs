@@ -24,6 +24,8 @@ use super::{Shared, auth};
 const REPORT_EVERY: Millis = Millis::from_secs(1);
 /// Signals of one batch.
 const SIGNALS_MAX: usize = 8_192;
+/// Longest path that Linux takes.
+const PATH_MAX: usize = 4_096;
 /// Longest text that a trainer may put into the log.
 const TEXT_MAX: usize = 1_000;
 
@@ -207,10 +209,15 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<(), F
         }
     }
     for saved in batch.checkpoints {
+        // A path that no later attempt could be given is not a checkpoint to resume from.
+        if saved.path.is_empty() || saved.path.len() > PATH_MAX || saved.path.contains('\0') {
+            tracing::warn!(%attempt, step = saved.step, "a checkpoint without a usable path is passed over");
+            continue;
+        }
         let checkpoint = Checkpoint {
             attempt,
             step: saved.step,
-            path: cut(saved.path),
+            path: saved.path,
             bytes: Bytes::new(saved.bytes),
             save: Millis::from_millis(saved.save_ms.clamp(0.0, 1e12) as u64),
             manifest: cut(saved.manifest.unwrap_or_default()),
