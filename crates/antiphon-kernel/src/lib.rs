@@ -41,6 +41,6 @@ pub use capacity::{Capacity, Free};
 pub use decide::decide;
 pub use direct::pending_directives;
 pub use jobs::{Active, AttemptRecord, Job, JobState, Progress, ShardRecord, StopPhase, TaskPhase};
-pub use news::is_news;
+pub use news::{is_current, is_news};
 pub use place::place;
 pub use state::{CommandRecord, Mode, Node, State};

@@ -38,6 +38,12 @@ pub fn is_news(state: &State, observation: &Observation) -> bool {
     }
 }
 
+/// Whether an attempt is its job's current one.
+#[must_use]
+pub fn is_current(state: &State, attempt: AttemptId) -> bool {
+    current(state, attempt).is_some()
+}
+
 /// The job and its launch, if the attempt is the job's current one.
 fn current(state: &State, attempt: AttemptId) -> Option<(&Job, &Active)> {
     let job = state.job(attempt.job)?;

@@ -29,7 +29,7 @@ use crate::tokens::Tokens;
 use crate::view::View;
 use problem::Fault;
 
-/// Largest body of a request: a batch of 512 signals is about 100 kB.
+/// Largest body of a request: a batch of 8,192 signals is about 1.5 MB.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// What the handlers share.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use antiphon_kernel::{Mode, State, admit, apply, check, decide, is_news, repeated};
+use antiphon_kernel::{Mode, State, admit, apply, check, decide, is_current, is_news, repeated};
 use antiphon_store::{Entry, Fence, Log, StoreError};
 use antiphon_types::{
     Action, Body, Command, CommandId, Decision, EVENT_VERSION, Event, Finding, JobId, Millis,
@@ -109,9 +109,10 @@ impl LoopHandle {
         let _ = self.inputs.send(Input::Finish).await;
     }
 
-    /// Hands a finding over. Where the queue is full the finding is dropped: its rule will find again.
-    pub(crate) fn find(&self, finding: Finding) {
-        let _ = self.inputs.try_send(Input::Finding(Box::new(finding)));
+    /// Hands a finding over. Not logged where its attempt has been replaced.
+    pub(crate) async fn find(&self, finding: Finding) {
+        // A loop that has ended concludes nothing.
+        let _ = self.inputs.send(Input::Finding(Box::new(finding))).await;
     }
 }
 
@@ -240,6 +241,7 @@ impl EventLoop {
                 }));
             }
             Input::Finish => self.finished = true,
+            Input::Finding(finding) if !is_current(&self.state, finding.attempt()) => (),
             Input::Finding(finding) => {
                 self.log_event(turn, Body::Finding(*finding)).ok();
             }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::api::{Shared, router};
-use crate::event_loop::{EventLoop, LoopHandle};
+use crate::event_loop::{EventLoop, LoopHandle, Refused};
 use crate::executor::{Executor, chain};
 use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::signal_plane::SignalPlane;
@@ -71,6 +71,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The settings cannot be used.
+    #[error("the settings are refused: {0}")]
+    Policy(Refused),
     /// The backend cannot say what nodes it has.
     #[error("the {backend} backend cannot list its nodes")]
     Nodes {
@@ -113,6 +116,7 @@ impl StartError {
             Self::LogFailed(_) => "AP0411",
             Self::Nodes { .. } => "AP0413",
             Self::Replay(_) => "AP0415",
+            Self::Policy(_) => "AP0206",
             Self::Http(_) => "AP0414",
         }
     }
@@ -135,6 +139,7 @@ impl StartError {
                 "give this user write permission, or choose another with `--state-dir`".into()
             }
             Self::Nodes { .. } => "see the cause above; nothing was changed".into(),
+            Self::Policy(_) => "correct `[policy]` in `antiphon.toml`; jobs run on".into(),
             Self::Replay(_) => "run the antiphon that wrote the log, and report this with the event's text \
                                 (`sqlite3 log.db 'select body from events where seq = ..'`); jobs run on"
                 .into(),
@@ -243,15 +248,15 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
             source,
         })?;
     let (adopted, living) = (state.active_jobs().count(), living(&state));
-    let before = leave_address(&config.state_dir, address);
-    let moved_from = before.filter(|before| adopted > 0 && *before != address);
+    leave_address(&config.state_dir, "address", address);
+    let moved_from = address_of_jobs(&config.state_dir, address, adopted > 0);
     let images = ImageKeeper::new(log.clone(), fence, state.seq());
     let (actions, orders) = mpsc::unbounded_channel();
     let view = Arc::new(View::new(state.clone()));
     let (event_loop, inputs) =
         EventLoop::new(state, view.clone(), log.clone(), fence, images, actions);
     let running = tokio::spawn(event_loop.run());
-    tell_what_is_new(&view, &inputs, &nodes, config.policy, &config.user).await;
+    tell_what_is_new(&view, &inputs, &nodes, config.policy, &config.user).await?;
 
     let executor = Executor {
         backend: config.backend.clone(),
@@ -309,20 +314,29 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-/// Leaves the address where clients of this state directory find it; without it they take the default port. Returns the
-/// one that lay there.
-fn leave_address(state_dir: &Path, address: SocketAddr) -> Option<SocketAddr> {
-    let path = state_dir.join("address");
-    let before = std::fs::read_to_string(&path)
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    if let Err(error) = std::fs::write(&path, address.to_string()) {
+/// Leaves the address where clients of this state directory find it; without it they take the default port.
+fn leave_address(state_dir: &Path, name: &str, address: SocketAddr) {
+    if let Err(error) = std::fs::write(state_dir.join(name), address.to_string()) {
         tracing::warn!(
             error = chain(&error),
             "the address could not be left for clients"
         );
     }
-    before
+}
+
+/// The address by which jobs under way know the server, where that is another. It is the one at which the first of them
+/// was started, however often the server has moved since.
+fn address_of_jobs(state_dir: &Path, address: SocketAddr, under_way: bool) -> Option<SocketAddr> {
+    const NAME: &str = "address-of-jobs";
+    let known = std::fs::read_to_string(state_dir.join(NAME)).ok();
+    let known = known.and_then(|text| text.trim().parse().ok());
+    match known {
+        Some(known) if under_way => (known != address).then_some(known),
+        _ => {
+            leave_address(state_dir, NAME, address);
+            None
+        }
+    }
 }
 
 /// Logs the inventory and the settings where they differ from what the log says.
@@ -332,14 +346,17 @@ async fn tell_what_is_new(
     nodes: &[NodeSpec],
     policy: Policy,
     user: &str,
-) {
+) -> Result<(), StartError> {
     let new_policy = *view.state().policy() != policy;
     // A loop that has ended is noticed by whoever runs it.
     let nodes = nodes.to_vec();
     let _ = inputs.observe(Observation::Inventory { nodes }).await;
     if new_policy {
-        let _ = inputs
-            .command(user.to_owned(), None, Command::SetPolicy { policy })
-            .await;
+        let command = Command::SetPolicy { policy };
+        match inputs.command(user.to_owned(), None, command).await {
+            Err(refused @ Refused::Rejection(_)) => return Err(StartError::Policy(refused)),
+            Ok(_) | Err(Refused::Bug(_) | Refused::Stopping) => (),
+        }
     }
+    Ok(())
 }

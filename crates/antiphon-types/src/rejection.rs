@@ -204,7 +204,7 @@ impl Rejection {
                 "ask for whole GPUs, or for less than one, such as `gpus = 0.5`".into()
             }
             Self::TooLarge { .. } => "lower `cpus` or `memory` in `[resources]`".into(),
-            Self::NoCommand { .. } => "give `[run] command = [\"python\", \"train.py\"]`".into(),
+            Self::NoCommand { .. } => "give `command = [\"python\", \"train.py\"]` in `[run]`, or in `[roles.NAME]` for one of several roles".into(),
             Self::KeyReused { .. } => "send a new `Idempotency-Key` with each new command".into(),
             Self::NotPaused => "`antiphon pause` stops deciding".into(),
         }

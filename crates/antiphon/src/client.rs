@@ -11,6 +11,7 @@ use ureq::http::Response;
 
 use crate::cli::{Exit, Target};
 use crate::failure::Failure;
+use crate::render::say;
 use crate::settings::{LISTEN, Settings};
 
 /// Answers larger than this are not antiphon's.
@@ -162,6 +163,27 @@ impl Client {
         )
         .why(error.to_string())
         .help("start one with `antiphon up`, or choose another with `--url`")
+    }
+}
+
+/// Asks again while no server answers, since one that restarts is back in a moment and jobs run on meanwhile; a person who
+/// has waited long enough presses Ctrl-C.
+pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let mut told = false;
+    loop {
+        match ask() {
+            Err(failure) if failure.exit == Exit::NoServer => {
+                if !told {
+                    say(&format!(
+                        "-- {}; waiting for it to come back, jobs run on",
+                        failure.what
+                    ));
+                    told = true;
+                }
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            answer => return answer,
+        }
     }
 }
 

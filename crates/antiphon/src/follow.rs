@@ -7,7 +7,7 @@ use std::time::Duration;
 use antiphon_server::api::model::JobDetail;
 
 use crate::cli::{LogsArgs, Target};
-use crate::client::{Client, Output, escape};
+use crate::client::{Client, Output, escape, patiently};
 use crate::failure::Failure;
 use crate::render::{print_bytes, say};
 
@@ -17,13 +17,19 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Prints output.
 pub(crate) fn logs(target: &Target, args: &LogsArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(target)?;
+    // The first question is not asked patiently: where no server runs, that is the answer.
+    detail(&client, args)?;
     if args.follow && args.attempt.is_none() {
         wait_for_launch(&client, args)?;
     }
     let mut attempt = args.attempt;
     let mut offset = 0;
     loop {
-        let piece = read(&client, args, attempt, offset)?;
+        let piece = if args.follow {
+            patiently(|| read(&client, args, attempt, offset))?
+        } else {
+            read(&client, args, attempt, offset)?
+        };
         print_bytes(&piece.bytes);
         offset = piece.offset;
         if !piece.bytes.is_empty() {
@@ -79,7 +85,7 @@ fn is_ended(state: &str) -> bool {
 fn wait_for_launch(client: &Client, args: &LogsArgs) -> Result<(), Failure> {
     let mut told = String::new();
     loop {
-        let job = detail(client, args)?.summary;
+        let job = patiently(|| detail(client, args))?.summary;
         if job.attempts > 0 || is_ended(&job.state) {
             return Ok(());
         }
@@ -100,7 +106,7 @@ fn next_attempt(client: &Client, args: &LogsArgs, ended: &Output) -> Result<Opti
         .unwrap_or(0);
     let mut told = false;
     loop {
-        let job = detail(client, args)?.summary;
+        let job = patiently(|| detail(client, args))?.summary;
         if job.attempts > number {
             say(&format!("-- {} goes on as attempt {}", job.id, number + 1));
             return Ok(Some(number + 1));

@@ -76,7 +76,7 @@ pub(crate) fn on_jobs(
 pub(crate) fn drain(target: &Target, args: &DrainArgs) -> Result<ExitCode, Failure> {
     let verb = if args.undo { "undrain" } else { "drain" };
     let said = if args.undo {
-        "takes tasks again"
+        "is no longer drained: it takes tasks again while it is up"
     } else {
         "takes no new tasks; those it has run on"
     };

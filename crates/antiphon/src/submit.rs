@@ -11,7 +11,7 @@ use antiphon_server::jobfile::{self, Format, JobFile, JobFileError};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{CheckArgs, Exit, SubmitArgs, Target};
-use crate::client::{Client, escape, new_key};
+use crate::client::{Client, escape, new_key, patiently};
 use crate::failure::Failure;
 use crate::render::{self, plain, print, say};
 
@@ -224,9 +224,8 @@ fn wait_for(client: &Client, id: &str) -> Result<bool, Failure> {
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a fixed template"));
     bar.enable_steady_tick(Duration::from_millis(120));
     loop {
-        let job = client
-            .get::<JobDetail>(&format!("/v1/jobs/{}", escape(id)))?
-            .summary;
+        let path = format!("/v1/jobs/{}", escape(id));
+        let job = patiently(|| client.get::<JobDetail>(&path))?.summary;
         let steps = render::steps(job.step, job.steps_total);
         bar.set_message(plain(&format!("{id} {} {steps} {}", job.state, job.reason)));
         match job.state.as_str() {

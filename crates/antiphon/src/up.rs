@@ -37,6 +37,10 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         None => None,
     };
     trace();
+    std::panic::set_hook(Box::new(|panic| {
+        // A bug that the server catches is told by it; the place is what it cannot know.
+        tracing::error!("{panic}");
+    }));
     take_all_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         Failure::new(

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_kernel::{
-    JobState, Mode, State, StopPhase, admit, apply, check, decide, pending_directives,
+    JobState, Mode, State, StopPhase, admit, apply, check, decide, is_news, pending_directives,
 };
 use antiphon_types::*;
 
@@ -661,7 +661,25 @@ impl World {
             at: self.at,
             body,
         };
+        let before = self.state.clone();
         apply(&mut self.state, &event);
+        if let Body::Observation(observation) = &event.body {
+            // What is said to be no news must change nothing: it would be lost, since it is not logged.
+            let mut unmoved = before.clone();
+            let tick = Body::Tick;
+            apply(
+                &mut unmoved,
+                &Event {
+                    body: tick,
+                    ..event.clone()
+                },
+            );
+            let changed = unmoved != self.state;
+            assert!(
+                is_news(&before, observation) || !changed,
+                "{observation:?} is lost"
+            );
+        }
         self.events.push(event);
         check::invariants(&self.state).unwrap();
         let image = postcard::to_stdvec(&self.state).unwrap();

@@ -245,9 +245,9 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<(), F
         &batch.signals,
         now(),
     );
-    findings
-        .into_iter()
-        .for_each(|finding| shared.inputs.find(finding));
+    for finding in findings {
+        shared.inputs.find(finding).await;
+    }
     Ok(())
 }
 

@@ -422,12 +422,14 @@ fn the_clock_never_goes_back_and_never_stands_still() {
 }
 
 #[tokio::test]
-async fn an_observation_of_an_unknown_attempt_is_logged_and_changes_nothing() {
+async fn an_observation_of_an_unknown_attempt_is_not_logged_and_changes_nothing() {
     let server = Running::on(MemoryLog::new()).await;
     server.offer_nodes().await;
     let jobs = server.view.state().jobs().clone();
     let (task, exit) = (task("job-7.1"), Exit::Superseded);
     let told = Observation::TaskEnded { task, exit };
+    let seq = server.view.state().seq();
     server.inputs.observe(told).await.unwrap();
     assert_eq!(*server.view.state().jobs(), jobs);
+    assert_eq!(server.view.state().seq(), seq);
 }

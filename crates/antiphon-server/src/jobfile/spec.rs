@@ -247,7 +247,7 @@ fn span(at: &str, text: Option<&str>, default: Millis) -> Result<Millis, JobFile
     let span: Millis = text.parse().map_err(|error| wrong(at, &error))?;
     if span > MAX {
         let what = format!("`{at}`: {span} is longer than {MAX}");
-        let help = "leave it out where there is no limit".into();
+        let help = "give a shorter one".into();
         return Err(JobFileError {
             code: "AP0202",
             at: at.into(),
