@@ -17,7 +17,7 @@ demo: $(VENV)/quickstart
 ## All checks and tests.
 test: lint test-rust test-python demo
 
-lint: $(VENV)/checks
+lint: $(VENV)/quickstart $(VENV)/checks
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
 	$(VENV)/bin/ruff check python examples scripts
