@@ -43,6 +43,8 @@ class Demo:
         command += ["--allow-root"] if self.allow_root else []
         log = (self.directory / "server.log").open("ab")
         self.server = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+        # Until it has left its address, a command would ask whatever listens at the default one.
+        self.wait("the server to listen", (self.state / "address").exists)
         self.wait("the server to answer", lambda: self.run("nodes", "--json", check=False).returncode == 0)
 
     def down(self) -> None:

@@ -150,7 +150,7 @@ class Job:
         with self._quiet:
             self._acknowledge(directive, "failed", {"error": str(error)})
 
-    def checkpointed(self, step: int, path: str, bytes: int, save_ms: float, manifest: str) -> None:
+    def checkpointed(self, step: int, path: str, bytes: int, save_ms: float, manifest: str = "") -> None:
         """Acknowledges a checkpoint that is durable: call it after the last sync. Only rank 0's word is sent."""
         if self._sender is None or self.environment.rank != 0:
             return

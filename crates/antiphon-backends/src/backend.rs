@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, NodeSpec, TaskId};
+use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, NodeSpec, TaskId, Timestamp};
 use async_trait::async_trait;
 
 /// Everything a backend needs to start one attempt, whole.
@@ -12,6 +12,8 @@ pub struct Launch {
     pub attempt: AttemptId,
     /// The job as it was accepted.
     pub spec: JobSpec,
+    /// When it was decided: tells the attempt from one of the same number in another history of the log.
+    pub launched: Timestamp,
     /// Where each task runs and which GPUs it holds, in rank order.
     pub allocation: Allocation,
     /// Variables of every task that the server knows and the backend does not: `ANTIPHON_URL`, `ANTIPHON_JOB_TOKEN`,
@@ -129,6 +131,16 @@ pub enum BackendError {
     Devices {
         /// The driver's words.
         error: String,
+    },
+    /// Processes of an attempt with the same number live, from a history of the log that was replaced (by a backup, say).
+    #[error("processes of another {attempt}, launched at {launched} ms, live: `{dir}`")]
+    Occupied {
+        /// The attempt.
+        attempt: AttemptId,
+        /// When that other one was launched, in milliseconds since the Unix epoch.
+        launched: u64,
+        /// Its directory.
+        dir: String,
     },
     /// A node that the backend does not have.
     #[error("node `{0}` is not one of this backend's")]

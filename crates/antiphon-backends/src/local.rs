@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use antiphon_types::{AttemptId, JobSpec, Millis, NodeSpec, TaskAllocation, TaskId};
+use antiphon_types::{AttemptId, JobSpec, Millis, NodeSpec, TaskAllocation, TaskId, Timestamp};
 use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::process::Command;
@@ -32,7 +32,7 @@ use tokio::process::Command;
 use self::process::{Process, boot_id, marked};
 use self::task_dir::{Check, TaskDir, TaskFile};
 use self::watch::{Look, Own, Watch};
-use crate::{Backend, BackendError, Launch, Preflight, Seen};
+use crate::{Backend, BackendError, Launch, Preflight, Seen, TaskSeen};
 
 /// How long a task waits for the server to say that its attempt is current.
 const CHECK_GIVE_UP: Millis = Millis::from_secs(60);
@@ -270,6 +270,7 @@ impl Inner {
             // Trainers expect it to be there. One that cannot be made is theirs to report: it was there at submit.
             let _ = fs::create_dir_all(&checkpoint.dir);
         }
+        self.set_aside_another_history(launch)?;
         let ports = self.ports(launch)?;
         for task in &launch.allocation.tasks {
             let id = TaskId {
@@ -299,6 +300,7 @@ impl Inner {
                 workdir: launch.spec.workdir.clone(),
                 grace: launch.spec.grace,
                 port: ports[&task.role],
+                launched: launch.launched,
                 check: self.check(launch),
                 task: id.clone(),
             };
@@ -308,6 +310,41 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// A log that was put back from a backup hands out numbers again that its lost part had used. What lies under such a
+    /// number is another job's: it is moved away, and never taken for this one's.
+    fn set_aside_another_history(&self, launch: &Launch) -> Result<(), BackendError> {
+        let dir = self.attempts.join(launch.attempt.to_string());
+        let tasks = TaskDir::all(&self.attempts, launch.attempt).map_err(failed("read", &dir))?;
+        let mut other = None;
+        for (_, task) in &tasks {
+            let file = task.task().map_err(failed("read", task.path()))?;
+            other = other.or(file
+                .map(|file| file.launched)
+                .filter(|at| *at != launch.launched));
+        }
+        let Some(launched) = other.map(Timestamp::as_millis) else {
+            return Ok(());
+        };
+        let seen = self.look(launch.attempt, &Look::new(&self.attempts))?;
+        let alive = seen.is_some_and(|seen| {
+            let ended = |seen: &TaskSeen| matches!(seen, TaskSeen::Ended(_));
+            !seen.tasks.values().all(ended)
+        });
+        if alive {
+            let (attempt, dir) = (launch.attempt, dir.display().to_string());
+            return Err(BackendError::Occupied {
+                attempt,
+                launched,
+                dir,
+            });
+        }
+        let aside = self
+            .attempts
+            .join(format!("{}-launched-{launched}", launch.attempt));
+        tracing::warn!(attempt = %launch.attempt, aside = %aside.display(), "output of another history of the log is set aside");
+        fs::rename(&dir, &aside).map_err(failed("move away", &dir))
     }
 
     /// The launch check, where the server says how it is reached.
@@ -449,9 +486,21 @@ impl Inner {
                     Stop::Kill => Signal::USR1,
                 };
                 supervisor.signal(signal).map_err(cannot())?;
+                // One that somebody stopped would hear of it when it is continued, that is never.
+                supervisor.signal(Signal::CONT).map_err(cannot())?;
             } else {
                 orphaned.push(dir);
             }
+        }
+        if orphaned.is_empty() {
+            // The directory may have been removed under its processes.
+            let look = Look::new(&self.attempts);
+            let strays = look
+                .strays(attempt)
+                .map_err(failed("read", Path::new("/proc")))?;
+            let known = |task: &TaskId| TaskDir::of(&self.attempts, task).path().exists();
+            let strays = strays.into_iter().filter(|task| !known(task));
+            orphaned.extend(strays.map(|task| TaskDir::of(&self.attempts, &task)));
         }
         self.stop_orphans(&orphaned, stop).map_err(failed(
             "signal the processes of",

@@ -17,8 +17,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use antiphon_backends::local::{LocalBackend, LocalConfig};
-use antiphon_backends::{Backend, Launch, Preflight, TaskSeen};
-use antiphon_types::{CheckpointSpec, Exit, ExitClass, Millis, Processes};
+use antiphon_backends::{Backend, BackendError, Launch, Preflight, TaskSeen};
+use antiphon_types::{CheckpointSpec, Exit, ExitClass, Millis, Processes, Timestamp};
 use rustix::process::{Pid, Signal, kill_process};
 
 use support::{announced, attempt, launch, look, nodes, task, until};
@@ -100,7 +100,11 @@ fn pid_in(file: &Path) -> i32 {
 }
 
 fn kill_9(pid: i32) {
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    kill(pid, Signal::KILL);
+}
+
+fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 fn is_alive(pid: i32) -> bool {
@@ -293,6 +297,81 @@ async fn a_task_whose_supervisor_was_killed_is_orphaned_then_lost() {
     let said = rig.ends().await.to_string();
     assert!(said.contains(&format!("pid {supervisor}")), "{said}");
     assert_eq!(rig.output(), "started\n");
+}
+
+/// A machine that shuts down sends SIGTERM to everything; a trainer that saves and exits 0 on it has not finished.
+#[tokio::test]
+async fn exit_zero_after_sigterm_to_the_supervisor_is_told_apart() {
+    let rig = Rig::new();
+    rig.run("trap 'exit 0' TERM; echo started; sleep 60 & wait")
+        .await;
+    rig.prints("started").await;
+    let supervisor = pid_in(&rig.dir().join("supervisor.json"));
+    kill(supervisor, Signal::TERM);
+    let exit = rig.ends().await;
+    assert_eq!(exit.to_string(), "exit code 0 after SIGTERM");
+}
+
+/// A log that is put back from a backup hands out numbers again. The job that gets one must not be given the end of the
+/// job that had it before.
+#[tokio::test]
+async fn what_another_history_left_under_a_number_is_set_aside() {
+    let rig = Rig::new();
+    rig.run("echo first").await;
+    rig.ends().await;
+    rig.backend.forget(attempt()).await;
+    let mut again = shell("echo second; sleep 60");
+    again.launched = Timestamp::from_millis(2_000);
+    rig.backend.launch(&again).await.unwrap();
+    rig.prints("second").await;
+    assert_eq!(rig.output(), "second\n");
+    let aside = rig
+        .root
+        .path()
+        .join("attempts/job-42.3-launched-1000/trainer.0/output.log");
+    assert_eq!(fs::read_to_string(aside).unwrap(), "first\n");
+
+    // While the other one lives it is not touched, and the number cannot be had.
+    again.launched = Timestamp::from_millis(3_000);
+    let refused = rig.backend.launch(&again).await.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            BackendError::Occupied {
+                launched: 2_000,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert_eq!(rig.seen().await, Some(TaskSeen::Running));
+    rig.backend.kill(attempt()).await.unwrap();
+    rig.ends().await;
+}
+
+#[tokio::test]
+async fn a_task_whose_directory_was_removed_is_not_absent_while_it_lives() {
+    let rig = Rig::new();
+    rig.run("echo started; sleep 60; true").await;
+    rig.prints("started").await;
+    rig.becomes(TaskSeen::Running).await;
+    fs::remove_dir_all(rig.dir().parent().unwrap()).unwrap();
+    assert_eq!(rig.seen().await, Some(TaskSeen::Orphaned));
+    rig.backend.kill(attempt()).await.unwrap();
+    until("its end", async || {
+        (rig.seen().await.is_none()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stopped_supervisor_still_ends_its_task() {
+    let rig = Rig::new();
+    rig.run("echo started; sleep 60; true").await;
+    rig.prints("started").await;
+    kill(pid_in(&rig.dir().join("supervisor.json")), Signal::STOP);
+    rig.backend.kill(attempt()).await.unwrap();
+    assert!(matches!(rig.ends().await, Exit::Signal { signal: 9, .. }));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use antiphon_backends::{Backend, Launch, TaskSeen};
 use antiphon_types::{
     Allocation, AttemptId, Bytes, Class, DataSpec, GpuAmount, JobId, JobSpec, Millis, NodeSpec,
-    Processes, RetrySpec, Role, Shape, TaskAllocation, TaskId, Tasks,
+    Processes, RetrySpec, Role, Shape, TaskAllocation, TaskId, Tasks, Timestamp,
 };
 
 /// Longer than anything here takes on a busy machine.
@@ -77,6 +77,7 @@ pub(crate) fn launch(command: &[&str], nodes: &[&str], gpus: &[u32]) -> Launch {
     };
     Launch {
         attempt: attempt(),
+        launched: Timestamp::from_millis(1_000),
         spec: JobSpec {
             name: "test".into(),
             team: "t".into(),

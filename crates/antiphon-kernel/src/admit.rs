@@ -31,7 +31,7 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
             !job.state.is_ended() && !held && !is_canceled(job)
         }),
         Command::Release { job } => allow(state, *job, "released", |job| {
-            matches!(job.state, JobState::Held { .. })
+            matches!(job.state, JobState::Held { .. }) || is_being_held(job)
         }),
         Command::Preempt { job } => allow(state, *job, "preempted", |job| {
             is_underway(job) && !is_canceled(job)
@@ -73,6 +73,18 @@ const fn is_underway(job: &Job) -> bool {
         job.state,
         JobState::Starting { .. } | JobState::Running { .. }
     )
+}
+
+/// Whether a hold is on its way: asked for, or stopping the attempt now.
+pub(crate) fn is_being_held(job: &Job) -> bool {
+    let stopping = matches!(
+        job.state,
+        JobState::Stopping {
+            cause: StopCause::Hold,
+            ..
+        }
+    );
+    job.requested == Some(StopCause::Hold) || (stopping && job.requested.is_none())
 }
 
 /// Whether its user has canceled it already and its end is only a matter of time.

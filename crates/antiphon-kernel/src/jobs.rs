@@ -8,6 +8,8 @@ use antiphon_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::stop::is_clean;
+
 /// A job and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -310,12 +312,8 @@ impl Active {
         self.tasks
             .iter()
             .filter_map(|(task, phase)| match phase {
-                TaskPhase::Ended {
-                    exit: Exit::Code { code: 0, .. },
-                    ..
-                }
-                | TaskPhase::Launched
-                | TaskPhase::Started => None,
+                TaskPhase::Ended { exit, .. } if is_clean(exit) => None,
+                TaskPhase::Launched | TaskPhase::Started => None,
                 TaskPhase::Ended { exit, at } => Some((*at, task, exit)),
             })
             .min_by_key(|(at, task, _)| (*at, *task))

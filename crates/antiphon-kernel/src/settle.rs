@@ -81,6 +81,10 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
         | ExitClass::Unstartable
         | ExitClass::Dependency
         | ExitClass::Limit => Outcome::Failed { class },
+        ExitClass::NotLaunched => Outcome::Retried {
+            class,
+            not_before: state.now.after(backoff(job)),
+        },
         ExitClass::Hardware | ExitClass::Software if job.failures >= job.spec.retry.retries_max => {
             Outcome::Failed { class }
         }
@@ -94,16 +98,21 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
 /// What an exit says about trying again.
 pub(crate) const fn classify(exit: &Exit) -> ExitClass {
     match exit {
-        Exit::Code { code: 0, .. } => ExitClass::Done,
         Exit::Code {
             class: Some(class), ..
         }
         | Exit::Signal {
             class: Some(class), ..
         } => *class,
+        Exit::Code {
+            code: 0,
+            class: None,
+            ..
+        } => ExitClass::Done,
         Exit::Code { class: None, .. } | Exit::Signal { class: None, .. } => ExitClass::Software,
         Exit::Unstartable { .. } => ExitClass::Unstartable,
         Exit::Superseded | Exit::Unreachable => ExitClass::Superseded,
+        Exit::NotLaunched { .. } => ExitClass::NotLaunched,
         Exit::Lost { .. } => ExitClass::Hardware,
     }
 }

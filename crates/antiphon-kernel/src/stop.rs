@@ -162,5 +162,13 @@ fn reason_to_stop(
 
 /// Whether an exit says that nothing went wrong.
 pub(crate) const fn is_clean(exit: &Exit) -> bool {
-    matches!(exit, Exit::Code { code: 0, .. })
+    // Exit 0 after SIGTERM is a trainer that saved and left.
+    matches!(
+        exit,
+        Exit::Code {
+            code: 0,
+            class: None,
+            ..
+        }
+    )
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_backends::{Backend, Launch, TaskSeen};
+use antiphon_backends::{Backend, BackendError, Launch, TaskSeen};
 use antiphon_kernel::{Job, JobState, StopPhase, TaskPhase};
 use antiphon_types::{Action, AttemptId, Exit, JobId, Observation, TaskId};
 use tokio::sync::mpsc;
@@ -160,15 +160,21 @@ impl Executor {
             let Err(error) = self.backend.launch(&launch).await else {
                 break;
             };
+            let occupied = matches!(error, BackendError::Occupied { .. });
             let error = chain(&error);
             tracing::warn!(%attempt, error, "launch failed");
+            if occupied {
+                // What is seen under this number is another job's: it is neither this one's nor touched.
+                self.report_not_launched(&launch, &error, |_| false).await;
+                return;
+            }
             match self.backend.seen(attempt).await {
                 Ok(seen) => {
                     let known = |task: &TaskId| {
                         seen.as_ref()
                             .is_some_and(|seen| seen.tasks.contains_key(task))
                     };
-                    self.report_lost(&launch, &error, known).await;
+                    self.report_not_launched(&launch, &error, known).await;
                     break;
                 }
                 // Nobody knows what was handed over. Doing it again does nothing for tasks that were.
@@ -179,21 +185,23 @@ impl Executor {
     }
 
     /// Reports tasks that were not handed over. Those that were are stopped by the kernel, which sees a broken gang.
-    async fn report_lost(&self, launch: &Launch, error: &str, known: impl Fn(&TaskId) -> bool) {
-        let attempt = launch.attempt;
-        let evidence = format!("{attempt} could not be launched: {error}");
+    async fn report_not_launched(
+        &self,
+        launch: &Launch,
+        error: &str,
+        known: impl Fn(&TaskId) -> bool,
+    ) {
         for task in &launch.allocation.tasks {
             let task = TaskId {
-                attempt,
+                attempt: launch.attempt,
                 role: task.role.clone(),
                 index: task.index,
             };
             if known(&task) {
                 continue;
             }
-            let exit = Exit::Lost {
-                evidence: evidence.clone(),
-            };
+            let error = error.to_owned();
+            let exit = Exit::NotLaunched { error };
             let _ = self
                 .inputs
                 .observe(Observation::TaskEnded { task, exit })
@@ -240,6 +248,7 @@ impl Executor {
         Some(Launch {
             attempt,
             spec: job.spec.clone(),
+            launched: active.launched,
             allocation: active.allocation.clone(),
             environment,
         })
@@ -248,7 +257,7 @@ impl Executor {
     /// Gives an order until it has been given, or the attempt is over.
     async fn repeat<F>(&self, attempt: AttemptId, order: &str, give: impl Fn() -> F)
     where
-        F: Future<Output = Result<(), antiphon_backends::BackendError>>,
+        F: Future<Output = Result<(), BackendError>>,
     {
         while let Err(error) = give().await {
             let error = chain(&error);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Exit {
     /// It returned a status.
     Code {
-        /// The status; 0 is success.
+        /// The status; 0 is success, unless it came after SIGTERM (class `preempted`).
         code: i32,
         /// What its last output says about the cause, if anything known.
         class: Option<ExitClass>,
@@ -35,6 +35,11 @@ pub enum Exit {
     Superseded,
     /// The server did not answer for 60 s, so the command was not started.
     Unreachable,
+    /// It could not be handed to the backend at all: antiphon's trouble, not the job's.
+    NotLaunched {
+        /// The backend's words.
+        error: String,
+    },
     /// Supervisor and processes are gone without a written status (the node restarted, or somebody ended both).
     Lost {
         /// What was found instead.
@@ -66,6 +71,8 @@ pub enum ExitClass {
     Limit,
     /// A job that it waited for did not succeed; it was never started.
     Dependency,
+    /// antiphon could not launch it: tried again, and not counted against the job.
+    NotLaunched,
 }
 
 impl ExitClass {
@@ -83,6 +90,7 @@ impl ExitClass {
             Self::Unstartable => "unstartable",
             Self::Limit => "time limit",
             Self::Dependency => "dependency",
+            Self::NotLaunched => "not launched",
         }
     }
 }
@@ -100,7 +108,12 @@ impl fmt::Display for Exit {
             line => write!(f, ": {line}"),
         };
         match self {
-            Self::Code { code: 0, .. } => f.write_str("exit code 0"),
+            Self::Code {
+                code: 0,
+                class: None,
+                ..
+            } => f.write_str("exit code 0"),
+            Self::Code { code: 0, .. } => f.write_str("exit code 0 after SIGTERM"),
             Self::Code { code, evidence, .. } => {
                 write!(f, "exit code {code}")?;
                 said(f, evidence)
@@ -114,6 +127,7 @@ impl fmt::Display for Exit {
             Self::Unstartable { error } => f.write_str(error),
             Self::Superseded => f.write_str("superseded before it started"),
             Self::Unreachable => f.write_str("the server did not answer the launch check for 60 s"),
+            Self::NotLaunched { error } => write!(f, "could not be launched: {error}"),
             Self::Lost { evidence } => write!(f, "lost without a status: {evidence}"),
         }
     }

@@ -134,6 +134,9 @@ impl fmt::Display for WaitReason {
                 f.write_str(" to succeed")
             }
             Self::BackOff {
+                left, failures: 0, ..
+            } => write!(f, "tried again in {left}"),
+            Self::BackOff {
                 left,
                 failures,
                 failures_max,
@@ -183,7 +186,10 @@ impl fmt::Display for WaitReason {
                 "waiting for {cpus} CPUs in one node: at most {cpus_free} free, or too little memory beside them"
             ),
             Self::Behind { job, class } => {
-                write!(f, "behind {job} ({class}), which waits for the same GPUs")
+                write!(
+                    f,
+                    "behind {job} ({class}), which waits for what this one would take"
+                )
             }
         }
     }

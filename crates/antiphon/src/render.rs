@@ -14,12 +14,20 @@ pub(crate) fn print(text: &str) {
 /// Writes a job's output to standard output as it is.
 pub(crate) fn print_bytes(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
-    if written.is_err() {
-        // The reader went away (`antiphon jobs | head`): there is nobody left to print for.
-        #[expect(clippy::exit, reason = "nothing is left to be done or undone")]
-        std::process::exit(0);
-    }
+    let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) else {
+        return;
+    };
+    // The reader went away (`antiphon jobs | head`): there is nobody left to print for. Anything else is a failure.
+    let code = if error.kind() == io::ErrorKind::BrokenPipe {
+        0
+    } else {
+        say(&format!(
+            "error: standard output cannot be written: {error}"
+        ));
+        1
+    };
+    #[expect(clippy::exit, reason = "nothing is left to be done or undone")]
+    std::process::exit(code);
 }
 
 /// Says a line to the person at the terminal.

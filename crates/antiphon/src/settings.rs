@@ -74,7 +74,11 @@ impl Settings {
     }
 
     pub(crate) fn state_dir(&self, target: &Target) -> Result<PathBuf, Failure> {
-        let given = target.state_dir.clone().or_else(|| self.state_dir.clone());
+        let given = target
+            .state_dir
+            .clone()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .or_else(|| self.state_dir.clone());
         let dir = given.or_else(|| Some(home("XDG_STATE_HOME", ".local/state")?.join("antiphon")));
         let dir = dir.ok_or_else(|| {
             Failure::new(

@@ -62,8 +62,14 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
             policy: settings.policy(),
             user: user(),
         };
-        let stop = stop()?;
-        let started = start(config).await?;
+        let mut stop = std::pin::pin!(stop()?);
+        let started = tokio::select! {
+            started = start(config) => started?,
+            () = &mut stop => {
+                say("antiphon was stopped before it had started; jobs run on");
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
         greet(&started, &state_dir);
         let running_on = started.run_until(stop).await?;
         say(&match running_on {

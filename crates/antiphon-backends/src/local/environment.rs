@@ -59,6 +59,7 @@ pub(crate) fn of_task(
         spec,
         allocation,
         environment,
+        launched: _,
     } = launch;
     let TaskAllocation {
         role, index, gpus, ..

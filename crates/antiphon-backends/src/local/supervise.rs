@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use antiphon_types::Exit;
+use antiphon_types::{Exit, ExitClass};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpid, set_child_subreaper, setsid, wait};
@@ -117,7 +117,7 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
                     note(&format!("cannot write process.json: {error}"));
                 }
                 let status = attend(main, &task, &signals)?;
-                exit_of(status, &dir)
+                exit_of(status, &dir, signals.terminate.load(Ordering::SeqCst))
             }
             Err(error) => Exit::Unstartable {
                 error: printable(&error, UNSTARTABLE_CHARS),
@@ -273,11 +273,13 @@ fn signal_all(signal: Signal) {
     }
 }
 
-fn exit_of(status: WaitStatus, dir: &TaskDir) -> Exit {
+/// How the command ended. Exit 0 after SIGTERM says that it saved and left, not that it had finished: the signal may have
+/// come from a shutdown of the machine, of which the server knows nothing.
+fn exit_of(status: WaitStatus, dir: &TaskDir, terminated: bool) -> Exit {
     if status.exit_status() == Some(0) {
         return Exit::Code {
             code: 0,
-            class: None,
+            class: terminated.then_some(ExitClass::Preempted),
             evidence: String::new(),
         };
     }

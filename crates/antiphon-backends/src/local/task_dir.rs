@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use antiphon_types::{AttemptId, Exit, Millis, TaskId};
+use antiphon_types::{AttemptId, Exit, Millis, TaskId, Timestamp};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
@@ -53,6 +53,9 @@ pub(crate) struct TaskFile {
     pub(crate) grace: Millis,
     /// The port at which the role's ranks meet: a launch that is repeated gives late tasks the same one.
     pub(crate) port: u16,
+    /// When the launch was decided. An attempt of the same number with another time belongs to a replaced log.
+    #[serde(rename = "launched_ms", default)]
+    pub(crate) launched: Timestamp,
     /// Whom to ask before the command is started; nobody where the server has no address.
     pub(crate) check: Option<Check>,
 }

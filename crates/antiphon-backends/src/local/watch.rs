@@ -262,7 +262,23 @@ impl Look {
                 tasks.insert(task, seen);
             }
         }
+        if tasks.is_empty() && !self.attempts.join(attempt.to_string()).exists() {
+            // Its directory may have been removed under it: what lives still carries its path, and is not absent.
+            let strays = self.strays(attempt)?.into_iter();
+            tasks.extend(strays.map(|task| (task, TaskSeen::Orphaned)));
+        }
         Ok((!tasks.is_empty()).then_some(Seen { tasks }))
+    }
+
+    /// Tasks of an attempt of which processes live, whatever became of their directories.
+    pub(crate) fn strays(&self, attempt: AttemptId) -> io::Result<Vec<TaskId>> {
+        let name = attempt.to_string();
+        let task = |path: &PathBuf| {
+            let path = path.strip_prefix(&self.attempts).ok()?.to_str()?;
+            let task: TaskId = path.parse().ok()?;
+            (task.attempt.to_string() == name).then_some(task)
+        };
+        Ok(self.marked()?.keys().filter_map(task).collect())
     }
 
     /// What is there of one task.

@@ -35,15 +35,7 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
             Some(*job)
         }
         Command::Release { job } => {
-            let since = state.now;
-            let released = state.job_mut(*job);
-            assert!(
-                matches!(released.state, JobState::Held { .. }),
-                "{job} is not held"
-            );
-            released.state = JobState::Pending { since };
-            released.not_before = None;
-            state.enter_queue(*job);
+            release(state, *job);
             Some(*job)
         }
         Command::Preempt { job } => {
@@ -142,6 +134,26 @@ pub(crate) fn submit(state: &mut State, spec: &JobSpec) -> JobId {
     state.jobs.insert(id, job);
     state.enter_queue(id);
     id
+}
+
+fn release(state: &mut State, id: JobId) {
+    let since = state.now;
+    let job = state.job_mut(id);
+    match job.state {
+        JobState::Held { .. } => {
+            job.state = JobState::Pending { since };
+            job.not_before = None;
+            state.enter_queue(id);
+        }
+        // The stop for the hold goes on, and the job goes back to the queue after it.
+        JobState::Stopping { .. } => job.requested = Some(StopCause::Operator),
+        // The hold was asked for and not begun: there is nothing left to do.
+        JobState::Starting { .. } | JobState::Running { .. } => job.requested = None,
+        JobState::Pending { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => bug(id, "release"),
+    }
 }
 
 fn cancel(state: &mut State, job: JobId) {

@@ -231,9 +231,11 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
             state.job_mut(attempt.job).state = JobState::Pending { since: now };
             state.enter_queue(attempt.job);
         }
-        Outcome::Retried { not_before, .. } => {
+        Outcome::Retried { class, not_before } => {
             let job = state.job_mut(attempt.job);
-            job.failures += 1;
+            if *class != ExitClass::NotLaunched {
+                job.failures += 1;
+            }
             job.not_before = Some(*not_before);
             job.state = JobState::Pending { since: now };
             state.enter_queue(attempt.job);

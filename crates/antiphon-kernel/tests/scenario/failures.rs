@@ -164,3 +164,42 @@ fn a_job_that_gets_further_has_its_retries_again() {
         "#]],
     );
 }
+
+#[test]
+fn a_trainer_that_left_on_a_signal_from_outside_has_not_finished() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached
+           0s   submit b: 8 after=a
+           5s   a saves 40
+           10s  a leaves
+           11s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  settle job-1.1: requeued
+            10s  launch job-1.2 on n0[0-7]
+            11s  job-1 is running
+        "#]],
+    );
+}
+
+#[test]
+fn what_antiphon_could_not_launch_is_not_counted_against_the_job() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 retries=0
+           1s   a is not launched
+           2s   why a
+           12s  a is not launched
+           30s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: retry in 10s, not launched
+            2s   why job-1: tried again in 9s
+            11s  launch job-1.2 on n0[0-7]
+            12s  settle job-1.2: retry in 10s, not launched
+            22s  launch job-1.3 on n0[0-7]
+            30s  job-1 is running
+        "#]],
+    );
+}

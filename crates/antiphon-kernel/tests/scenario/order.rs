@@ -64,7 +64,7 @@ fn first_come_is_first_served_within_a_class() {
            5s b exits 0",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            3s   why job-3: behind job-2 (standard), which waits for the same GPUs
+            3s   why job-3: behind job-2 (standard), which waits for what this one would take
             4s   settle job-1.1: succeeded
             4s   launch job-2.1 on n0[0-7]
             5s   settle job-2.1: succeeded

@@ -143,7 +143,7 @@ fn a_second_preemptor_waits_for_the_victims_of_the_first() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
             10s  SIGTERM job-1.1: for job-2 (priority), grace 30s
-            12s  why job-3: behind job-2 (production), which waits for the same GPUs
+            12s  why job-3: behind job-2 (production), which waits for what this one would take
             40s  SIGKILL job-1.1: its grace of 30s after SIGTERM is over
             40s  settle job-1.1: requeued
             40s  launch job-2.1 on n0[0-3]
@@ -399,6 +399,26 @@ fn what_an_earlier_attempt_reported_does_not_finish_a_later_one() {
             21s  settle job-1.2: requeued
             21s  launch job-2.1 on n0[0-7]
             22s  job-1 is pending
+        "#]],
+    );
+}
+
+#[test]
+fn a_release_overtakes_a_hold_that_is_under_way() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached
+           10s  hold a
+           11s  release a
+           12s  a saves 10
+           13s  state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (hold)
+            10s  yield job-1.1: hold, at most 1m00s for its checkpoint
+            12s  settle job-1.1: requeued
+            12s  launch job-1.2 on n0[0-7]
+            13s  job-1 is running
         "#]],
     );
 }

@@ -152,6 +152,19 @@ impl World {
                 };
                 self.input(Body::Observation(Observation::TaskEnded { task, exit }));
             }
+            // SIGTERM came from outside antiphon, and its processes saved and exited 0.
+            [job, "leaves"] => {
+                let exit = Exit::Code {
+                    code: 0,
+                    class: Some(ExitClass::Preempted),
+                    evidence: String::new(),
+                };
+                self.end(self.id(job), &exit);
+            }
+            [job, "is", "not", "launched"] => {
+                let error = "no files left".into();
+                self.end(self.id(job), &Exit::NotLaunched { error });
+            }
             [job, "fails", class] => {
                 let class = match class {
                     "oom" => ExitClass::OutOfMemory,

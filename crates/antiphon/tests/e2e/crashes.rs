@@ -207,3 +207,34 @@ fn an_attempt_whose_supervisor_was_killed_is_neither_ended_nor_started_again() {
         .to_owned();
     assert!(exit.contains("lost without a status"), "{exit}");
 }
+
+#[test]
+fn a_job_of_a_restored_log_is_not_given_the_end_of_the_one_that_was_lost() {
+    let mut server = Server::start();
+    let head = "[resources]\ngpus = 0";
+    server.submit("before", head, "true");
+    server.wait_for("before", "succeeded");
+    server.interrupt();
+    let log = |name: &str| server.state_dir().join(name);
+    fs::copy(log("log.db"), log("backup.db")).unwrap();
+    server.up();
+    let lost = server.submit("lost", head, "echo lost >> ran");
+    server.wait_for(&lost, "succeeded");
+    server.interrupt();
+    for part in ["log.db-wal", "log.db-shm"] {
+        let _ = fs::remove_file(server.state_dir().join(part));
+    }
+    fs::rename(
+        server.state_dir().join("backup.db"),
+        server.state_dir().join("log.db"),
+    )
+    .unwrap();
+    server.up();
+    let next = server.submit("next", head, "echo next >> ran");
+    assert_eq!(next, lost, "the number is used again");
+    server.wait_for(&next, "succeeded");
+    assert_eq!(
+        fs::read_to_string(server.dir().join("ran")).unwrap(),
+        "lost\nnext\n"
+    );
+}
