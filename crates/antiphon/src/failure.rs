@@ -8,6 +8,7 @@ use antiphon_server::api::model::Problem;
 use antiphon_server::jobfile::JobFileError;
 
 use crate::cli::Exit;
+use crate::render::plain;
 
 /// Something that ends the program.
 #[derive(Debug)]
@@ -53,10 +54,11 @@ impl Failure {
         } else {
             format!("[{}]", self.code)
         };
-        let mut text = format!("error{code}: {}\n", self.what);
+        let mut text = format!("error{code}: {}\n", plain(&self.what));
         for (label, line) in [("why: ", &self.why), ("help:", &self.help)] {
             if !line.is_empty() {
-                text += &format!("  {label} {}\n", line.replace('\n', "\n        "));
+                let lines: Vec<String> = line.lines().map(plain).collect();
+                text += &format!("  {label} {}\n", lines.join("\n        "));
             }
         }
         // Where standard error is gone there is nobody to tell.

@@ -100,10 +100,11 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, dispensable: &[&str
     print(&text);
 }
 
-/// Text from users, with nothing in it that moves a terminal's cursor.
+/// Text from users, with nothing in it that moves a terminal's cursor or turns the direction of what follows.
 pub(crate) fn plain(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if c.is_control() || turns(c) { ' ' } else { c })
         .collect()
 }
 

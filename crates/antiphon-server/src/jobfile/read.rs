@@ -125,6 +125,8 @@ fn in_plain_words(text: &str) -> String {
             "expected a whole number that is not negative",
         ),
         ("expected a map", "expected a table"),
+        ("expected struct JobFile", "expected a table"),
+        ("invalid type: null", "nothing or no number stands there"),
         ("expected a sequence", "expected a list"),
         ("expected internally tagged enum", "expected a table"),
     ];

@@ -279,10 +279,11 @@ fn name(at: &str, text: &str) -> Result<(), JobFileError> {
             return Ok(());
         }
     }
+    let shown: String = text.chars().take(NAME_LENGTH_MAX).collect();
     Err(JobFileError {
         code: "AP0204",
         at: at.into(),
-        what: format!("`{at}`: `{text}` cannot be a name"),
+        what: format!("`{at}`: `{shown}` cannot be a name"),
         help: format!(
             "use at most {NAME_LENGTH_MAX} letters, digits, `-`, `_` and `.`, first a letter or digit, and no job id"
         ),
