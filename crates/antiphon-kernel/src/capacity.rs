@@ -46,6 +46,21 @@ impl Free {
         self.gpus.iter().copied().sum()
     }
 
+    /// What a task would hold and is not free, in words; nothing where it fits.
+    pub(crate) fn shortage(&self, task: &TaskAllocation) -> Option<String> {
+        let taken = |gpu: &&u32| {
+            let index = usize::try_from(**gpu).expect("a GPU index fits");
+            self.gpus
+                .get(index)
+                .is_none_or(|left| *left < task.gpu_share)
+        };
+        if let Some(gpu) = task.gpus.iter().find(taken) {
+            return Some(format!("GPU {gpu} of {}", task.node));
+        }
+        let full = self.cpus < task.cpus || self.memory < task.memory;
+        full.then(|| format!("CPUs or memory of {}", task.node))
+    }
+
     /// Takes what a task holds.
     ///
     /// # Panics
@@ -130,14 +145,12 @@ impl<'a> Capacity<'a> {
         Self { nodes }
     }
 
-    /// Takes an allocation out.
+    /// Takes an allocation out; parts on nodes that take no tasks are not in it.
     pub(crate) fn take(&mut self, allocation: &Allocation) {
         for task in &allocation.tasks {
-            let (_, free) = self
-                .nodes
-                .get_mut(&task.node)
-                .expect("a placement names nodes that take tasks");
-            free.take(task);
+            if let Some((_, free)) = self.nodes.get_mut(&task.node) {
+                free.take(task);
+            }
         }
     }
 

@@ -41,20 +41,8 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
                     let free = free
                         .get_mut(&task.node)
                         .ok_or_else(|| format!("no node {}", task.node))?;
-                    let held = |gpu: &u32| {
-                        let index = usize::try_from(*gpu).ok();
-                        index
-                            .and_then(|index| free.gpus.get(index))
-                            .is_none_or(|left| *left < task.gpu_share)
-                    };
-                    if let Some(gpu) = task.gpus.iter().find(|gpu| held(gpu)) {
-                        return Err(format!(
-                            "{attempt} would take GPU {gpu} of {} twice",
-                            task.node
-                        ));
-                    }
-                    if free.cpus < task.cpus || free.memory < task.memory {
-                        return Err(format!("{attempt} would overfill {}", task.node));
+                    if let Some(what) = free.shortage(task) {
+                        return Err(format!("{attempt} would take {what} twice"));
                     }
                     free.take(task);
                 }

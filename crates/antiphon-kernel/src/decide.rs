@@ -92,7 +92,6 @@ fn start(state: &State, actions: &mut Vec<Action>) {
             }
             Verdict::BackOff | Verdict::Behind(_) => (),
         }
-        true
     });
 }
 

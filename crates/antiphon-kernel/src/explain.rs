@@ -33,7 +33,6 @@ pub fn waiting(state: &State, now: Timestamp) -> BTreeMap<JobId, WaitReason> {
             Verdict::Blocked => Some(blocked(state, job, free, now)),
         };
         reasons.extend(reason.map(|reason| (job.id, reason)));
-        true
     });
     for job in state.jobs.values() {
         match job.state {
@@ -78,7 +77,7 @@ fn stopped_deciding(state: &State) -> Option<WaitReason> {
 
 fn back_off(job: &Job, now: Timestamp) -> Option<WaitReason> {
     let until = job.not_before?;
-    let (failures, failures_max) = (job.failures, job.spec.retry.retries_max + 1);
+    let (failures, failures_max) = (job.failures, job.spec.retry.retries_max.saturating_add(1));
     Some(WaitReason::BackOff {
         until,
         left: until.since(now),
@@ -103,7 +102,7 @@ fn blocked(state: &State, job: &Job, free: &Capacity<'_>, now: Timestamp) -> Wai
         }
         Room::None => (),
     }
-    // What rules is the widest role that asks for GPUs; several types in one gang are told by the first of them.
+    // A gang of several types is told by the first that it names: one sentence cannot weigh them all.
     let asked = job.spec.gpus();
     let gpu_type = job
         .spec

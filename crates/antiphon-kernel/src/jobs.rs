@@ -8,8 +8,6 @@ use antiphon_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::stop::is_clean;
-
 /// A job and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -312,7 +310,7 @@ impl Active {
         self.tasks
             .iter()
             .filter_map(|(task, phase)| match phase {
-                TaskPhase::Ended { exit, .. } if is_clean(exit) => None,
+                TaskPhase::Ended { exit, .. } if exit.is_clean() => None,
                 TaskPhase::Launched | TaskPhase::Started => None,
                 TaskPhase::Ended { exit, at } => Some((*at, task, exit)),
             })

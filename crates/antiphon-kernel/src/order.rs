@@ -21,11 +21,7 @@ pub(crate) enum Verdict {
 }
 
 /// Walks the queue in service order and hands each job's verdict to `visit`, with what is free at that point.
-/// `visit` may put back what it makes free, and ends the walk by returning `false`.
-pub(crate) fn walk<'a>(
-    state: &'a State,
-    mut visit: impl FnMut(&'a Job, Verdict, &mut Capacity<'a>) -> bool,
-) {
+pub(crate) fn walk<'a>(state: &'a State, mut visit: impl FnMut(&'a Job, Verdict, &Capacity<'a>)) {
     let mut free = Capacity::free(state);
     let mut blocked: Vec<&Job> = Vec::new();
     for job in state.queued_jobs() {
@@ -40,9 +36,7 @@ pub(crate) fn walk<'a>(
             blocked.push(job);
             Verdict::Blocked
         };
-        if !visit(job, verdict, &mut free) {
-            return;
-        }
+        visit(job, verdict, &free);
     }
 }
 

@@ -105,11 +105,7 @@ fn spare_the_needless<'a>(
     let mut needed = Vec::new();
     for (victim, allocation) in victims.into_iter().rev() {
         let mut without = capacity.clone();
-        for task in &allocation.tasks {
-            if let Some((_, free)) = without.nodes.get_mut(&task.node) {
-                free.take(task);
-            }
-        }
+        without.take(allocation);
         if place(&without, &job.spec).is_some() {
             capacity = without;
         } else {

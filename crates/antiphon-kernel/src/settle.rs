@@ -4,7 +4,6 @@ use antiphon_types::{Action, AttemptId, Exit, ExitClass, JobId, Millis, Outcome,
 
 use crate::jobs::{Active, Job, JobState};
 use crate::state::State;
-use crate::stop::is_clean;
 
 /// Settles every attempt whose tasks have all ended; returns their jobs.
 pub(crate) fn ended_attempts(state: &State, actions: &mut Vec<Action>) -> Vec<JobId> {
@@ -14,7 +13,7 @@ pub(crate) fn ended_attempts(state: &State, actions: &mut Vec<Action>) -> Vec<Jo
             continue;
         };
         if let Some(exits) = active.ended() {
-            let clean = exits.iter().all(|(_, exit)| is_clean(exit));
+            let clean = exits.iter().all(|(_, exit)| exit.is_clean());
             let outcome = outcome(state, job, active, clean);
             actions.push(Action::Settle {
                 attempt: active.attempt,

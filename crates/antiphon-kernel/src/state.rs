@@ -144,6 +144,12 @@ impl State {
     pub fn active_jobs(&self) -> impl Iterator<Item = &Job> {
         self.active.iter().map(|id| &self.jobs[id])
     }
+    /// Whether a job stands in the queue.
+    #[must_use]
+    pub fn is_queued(&self, id: JobId) -> bool {
+        let job = self.jobs.get(&id);
+        job.is_some_and(|job| self.queue.contains(&(job.spec.class, id)))
+    }
     /// The pending jobs whose dependencies have succeeded, in service order.
     pub fn queued_jobs(&self) -> impl Iterator<Item = &Job> {
         self.queue.iter().map(|(_, id)| &self.jobs[id])

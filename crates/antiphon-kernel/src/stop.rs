@@ -1,7 +1,7 @@
 //! The two clocks of a stop. First: directive to acknowledged checkpoint. Second: SIGTERM to SIGKILL. Code that never
 //! attached goes straight to the second. Every SIGKILL names its evidence.
 
-use antiphon_types::{Action, DirectiveBody, Exit, JobId, Millis, StopCause, Timestamp};
+use antiphon_types::{Action, DirectiveBody, JobId, Millis, StopCause, Timestamp};
 
 use crate::direct::issue;
 use crate::jobs::{Active, Job, JobState, StopPhase, TaskPhase};
@@ -158,17 +158,4 @@ fn reason_to_stop(
     limit
         .filter(|limit| *limit <= state.now)
         .map(|_| StopCause::Limit)
-}
-
-/// Whether an exit says that nothing went wrong.
-pub(crate) const fn is_clean(exit: &Exit) -> bool {
-    // Exit 0 after SIGTERM is a trainer that saved and left.
-    matches!(
-        exit,
-        Exit::Code {
-            code: 0,
-            class: None,
-            ..
-        }
-    )
 }

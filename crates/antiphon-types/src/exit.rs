@@ -75,6 +75,21 @@ pub enum ExitClass {
     NotLaunched,
 }
 
+impl Exit {
+    /// Whether it says that nothing went wrong. Exit 0 after SIGTERM is a trainer that saved and left, not one that finished.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        matches!(
+            self,
+            Self::Code {
+                code: 0,
+                class: None,
+                ..
+            }
+        )
+    }
+}
+
 impl ExitClass {
     /// The class as people read it.
     #[must_use]

@@ -42,13 +42,11 @@ fn take_inventory(state: &mut State, offered: &[NodeSpec]) {
         }
         let mut free = Free::all(spec);
         let fits = held.iter().all(|task| {
-            task.gpus.iter().all(|gpu| *gpu < spec.gpus)
-                && free.cpus >= task.cpus
-                && free.memory >= task.memory
-                && {
-                    free.take(task);
-                    true
-                }
+            let fits = free.shortage(task).is_none();
+            if fits {
+                free.take(task);
+            }
+            fits
         });
         if fits {
             node.spec = spec.clone();

@@ -203,3 +203,18 @@ fn what_antiphon_could_not_launch_is_not_counted_against_the_job() {
         "#]],
     );
 }
+
+#[test]
+fn the_largest_number_of_retries_overflows_nothing() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 retries=4294967295
+           1s   a exits 1
+           2s   why a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   settle job-1.1: retry in 10s, software
+            2s   why job-1: retry in 9s, after failed attempt 1 of at most 4294967295
+        "#]],
+    );
+}
