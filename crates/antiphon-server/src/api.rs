@@ -13,9 +13,11 @@ mod render;
 mod signals;
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use antiphon_backends::Backend;
 use antiphon_store::Log;
+use antiphon_types::Timestamp;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
@@ -139,4 +141,11 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(middleware::map_response(problem::in_one_form))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(shared)
+}
+
+/// The time as readers see it. The log's own is stamped by the event loop.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = since.map_or(0, |since| since.as_millis());
+    Timestamp::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }

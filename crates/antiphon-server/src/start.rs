@@ -256,7 +256,12 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     let (event_loop, inputs) =
         EventLoop::new(state, view.clone(), log.clone(), fence, images, actions);
     let running = tokio::spawn(event_loop.run());
-    tell_what_is_new(&view, &inputs, &nodes, config.policy, &config.user).await?;
+    let told = tell_what_is_new(&view, &inputs, &nodes, config.policy, &config.user).await;
+    if let Err(refused) = told {
+        inputs.finish().await;
+        let _ = running.await;
+        return Err(refused);
+    }
 
     let executor = Executor {
         backend: config.backend.clone(),

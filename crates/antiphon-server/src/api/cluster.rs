@@ -9,11 +9,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 
-use super::Shared;
 use super::jobs::run;
 use super::model::{CommandAccepted, NodeList, NodeView, ReasonBody, ServerStatus, StateDigest};
 use super::problem::Fault;
-use super::signals::now;
+use super::{Shared, now};
 use crate::recovery::state_digest;
 
 /// Who and what this server is.

@@ -15,11 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use super::Shared;
 use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
 use super::problem::Fault;
 use super::render;
-use super::signals::now;
+use super::{Shared, now};
 use crate::jobfile::{self, Context};
 
 /// Jobs on one page, at most.
@@ -54,17 +53,12 @@ pub(crate) async fn list(
     let state = shared.view.state();
     let reasons = explain::waiting(&state, now());
     let mut order: Vec<&Job> = state.active_jobs().chain(state.queued_jobs()).collect();
-    let seen = |job: &&Job| {
-        job.state.active().is_some()
-            || (matches!(job.state, JobState::Pending { .. })
-                && job.waiting_for.is_empty()
-                && job.dead_dependency.is_none())
-    };
+    let listed = |job: &Job| job.state.active().is_some() || state.is_queued(job.id);
     order.extend(
         state
             .jobs()
             .values()
-            .filter(|job| !seen(job) && !job.state.is_ended()),
+            .filter(|job| !listed(job) && !job.state.is_ended()),
     );
     if query.all {
         order.extend(

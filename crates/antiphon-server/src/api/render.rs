@@ -6,12 +6,11 @@ use antiphon_types::{
     WaitReason,
 };
 
-use super::Shared;
 use super::model::{
     AttemptView, CheckpointView, DirectiveView, JobDetail, JobSummary, RoleView, ShardView,
     SignalsView, TaskView, WhyView,
 };
-use super::signals::now;
+use super::{Shared, now};
 
 /// A job in one line.
 pub(crate) fn summary(

@@ -8,7 +8,7 @@ use antiphon_kernel::pending_directives;
 use antiphon_signals::Signal;
 use antiphon_types::{
     Ack, AckBody, AttemptId, Bytes, Checkpoint, Directive, DirectiveBody, DirectiveId, JobId,
-    Millis, Observation, Timestamp,
+    Millis, Observation,
 };
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::problem::Fault;
-use super::{Shared, auth};
+use super::{Shared, auth, now};
 
 /// How often a trainer with nothing urgent to say should ask.
 const REPORT_EVERY: Millis = Millis::from_secs(1);
@@ -328,10 +328,4 @@ fn cut(mut text: String) -> String {
         text.truncate(end);
     }
     text
-}
-
-pub(crate) fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let ms = since.map_or(0, |since| since.as_millis());
-    Timestamp::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
