@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, NodeSpec, TaskId, Timestamp};
+use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, Millis, NodeSpec, TaskId, Timestamp};
 use async_trait::async_trait;
+
+/// How long the check of a node may take: the usual ones (a short matrix product, a copy between the GPUs) take seconds, and
+/// every launch on several nodes waits for it.
+pub const CHECK_LIMIT: Millis = Millis::from_secs(60);
 
 /// Everything a backend needs to start one attempt, whole.
 #[derive(Debug, Clone)]
@@ -19,6 +23,9 @@ pub struct Launch {
     /// Variables of every task that the server knows and the backend does not: `ANTIPHON_URL`, `ANTIPHON_JOB_TOKEN`,
     /// `ANTIPHON_RESUME_FROM` and the like. The backend adds ranks, addresses and GPUs.
     pub environment: BTreeMap<String, String>,
+    /// A program and its arguments that look at a node before a command is started there; none where it is empty. A
+    /// status other than 0, or no end within [`CHECK_LIMIT`], makes an end as [`Exit::Unfit`].
+    pub check: Vec<String>,
 }
 
 /// What a backend sees of one task.

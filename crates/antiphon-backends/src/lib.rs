@@ -25,4 +25,4 @@ mod backend;
 pub mod fake;
 pub mod local;
 
-pub use backend::{Backend, BackendError, Launch, Preflight, Seen, TaskSeen};
+pub use backend::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};

@@ -30,9 +30,9 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 use self::process::{Process, boot_id, marked};
-use self::task_dir::{Check, TaskDir, TaskFile};
+use self::task_dir::{Check, NodeCheck, TaskDir, TaskFile};
 use self::watch::{Look, Own, Watch};
-use crate::{Backend, BackendError, Launch, Preflight, Seen, TaskSeen};
+use crate::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};
 
 /// How long a task waits for the server to say that its attempt is current.
 const CHECK_GIVE_UP: Millis = Millis::from_secs(60);
@@ -51,6 +51,8 @@ pub struct LocalConfig {
     pub virtual_gpus: u32,
     /// How long a task waits for the answer to its launch check: 60 s, less in tests.
     pub check_give_up: Millis,
+    /// How long the check of a node may take: [`CHECK_LIMIT`], less in tests.
+    pub node_check_limit: Millis,
 }
 
 impl LocalConfig {
@@ -63,6 +65,7 @@ impl LocalConfig {
             nodes: None,
             virtual_gpus: 0,
             check_give_up: CHECK_GIVE_UP,
+            node_check_limit: CHECK_LIMIT,
         }
     }
 }
@@ -302,6 +305,7 @@ impl Inner {
                 port: ports[&task.role],
                 launched: launch.launched,
                 check: self.check(launch),
+                node_check: self.node_check(launch),
                 task: id.clone(),
             };
             if let Err(error) = self.hand_over(&id, &dir, &file) {
@@ -357,6 +361,14 @@ impl Inner {
                 .cloned()
                 .unwrap_or_default(),
             give_up: self.config.check_give_up,
+        })
+    }
+
+    /// The check of the node, where the launch asks for one.
+    fn node_check(&self, launch: &Launch) -> Option<NodeCheck> {
+        (!launch.check.is_empty()).then(|| NodeCheck {
+            command: launch.check.clone(),
+            limit: self.config.node_check_limit,
         })
     }
 

@@ -18,7 +18,9 @@ use std::thread;
 
 use antiphon_backends::local::{LocalBackend, LocalConfig};
 use antiphon_backends::{Backend, BackendError, Launch, Preflight, TaskSeen};
-use antiphon_types::{CheckpointSpec, Exit, ExitClass, Millis, Processes, Timestamp};
+use antiphon_types::{
+    Bytes, CheckpointSpec, Exit, ExitClass, GpuAmount, Millis, Processes, Slice, Timestamp,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use support::{announced, attempt, launch, look, nodes, task, until};
@@ -79,6 +81,7 @@ fn open(root: &Path) -> LocalBackend {
     LocalBackend::new(LocalConfig {
         nodes: Some(nodes()),
         check_give_up: Millis::from_millis(400),
+        node_check_limit: Millis::from_millis(600),
         ..LocalConfig::new(root.to_owned(), vec![SUPERVISOR.to_owned()])
     })
     .unwrap()
@@ -161,6 +164,19 @@ fn checked(script: &str, url: &str) -> Launch {
         ("ANTIPHON_JOB_TOKEN".to_owned(), "secret".to_owned()),
     ]);
     launch
+}
+
+fn with_check(script: &str, check: &str) -> Launch {
+    Launch {
+        check: ["sh", "-c", check].map(str::to_owned).to_vec(),
+        ..shell(script)
+    }
+}
+
+fn unfit(evidence: &str) -> Exit {
+    Exit::Unfit {
+        evidence: evidence.into(),
+    }
 }
 
 #[tokio::test]
@@ -754,4 +770,131 @@ async fn files_with_tokens_are_for_their_owner_alone() {
     for file in ["task.json", "exit.json", "output.log", "supervisor.json"] {
         assert_eq!(mode(&rig.dir().join(file)), 0o600, "{file}");
     }
+}
+
+#[tokio::test]
+async fn a_command_starts_behind_the_check_of_its_node() {
+    let rig = Rig::new();
+    let check = "echo all well; echo checked on $ANTIPHON_NODE > $ANTIPHON_TASK_DIR/found";
+    let launch = with_check("cat $ANTIPHON_TASK_DIR/found; echo ran", check);
+    rig.backend.launch(&launch).await.unwrap();
+    assert!(rig.ends().await.is_clean());
+    assert_eq!(rig.output(), "checked on n0\nran\n");
+    let said = fs::read_to_string(rig.dir().join("check.log")).unwrap();
+    assert_eq!(said, "all well\n");
+}
+
+#[tokio::test]
+async fn a_check_that_fails_keeps_the_command_from_starting_and_says_why() {
+    let cases = [
+        (
+            "echo first; echo GPU 3: 812 ECC errors; exit 6",
+            "GPU 3: 812 ECC errors",
+        ),
+        ("exit 6", "sh: exit code 6"),
+        ("kill -9 $$", "sh: ended by signal 9"),
+    ];
+    for (check, evidence) in cases {
+        let rig = Rig::new();
+        let launch = with_check("echo ran", check);
+        rig.backend.launch(&launch).await.unwrap();
+        assert_eq!(rig.ends().await, unfit(evidence));
+        assert_eq!(rig.output(), "");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_is_ended_with_all_that_it_started() {
+    let rig = Rig::new();
+    let check = "setsid sleep 300 & echo $! > $ANTIPHON_TASK_DIR/pid; echo testing; sleep 300";
+    rig.backend
+        .launch(&with_check("echo ran", check))
+        .await
+        .unwrap();
+    assert_eq!(rig.ends().await, unfit("sh: not ended after 600ms"));
+    let pid = fs::read_to_string(rig.dir().join("pid")).unwrap();
+    assert!(!is_alive(pid.trim().parse().unwrap()));
+    assert_eq!(rig.output(), "");
+}
+
+#[tokio::test]
+async fn what_a_check_leaves_behind_does_not_run_beside_the_command() {
+    let rig = Rig::new();
+    let check = "setsid sleep 300 > /dev/null & echo $! > $ANTIPHON_TASK_DIR/pid";
+    rig.backend
+        .launch(&with_check("echo ran", check))
+        .await
+        .unwrap();
+    assert!(rig.ends().await.is_clean());
+    let pid = fs::read_to_string(rig.dir().join("pid")).unwrap();
+    assert!(!is_alive(pid.trim().parse().unwrap()));
+    assert_eq!(rig.output(), "ran\n");
+}
+
+#[tokio::test]
+async fn a_check_that_is_not_there_convicts_no_node() {
+    let rig = Rig::new();
+    let mut launch = shell("echo ran");
+    launch.check = vec!["/no/such/check".into()];
+    rig.backend.launch(&launch).await.unwrap();
+    let exit = rig.ends().await;
+    assert!(
+        matches!(&exit, Exit::NotLaunched { error } if error.starts_with("check of the node: cannot start `/no/such/check`")),
+        "{exit:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_stop_during_the_check_starts_nothing() {
+    let rig = Rig::new();
+    let config = LocalConfig {
+        nodes: Some(nodes()),
+        ..LocalConfig::new(rig.root.path().to_owned(), vec![SUPERVISOR.to_owned()])
+    };
+    let backend = LocalBackend::new(config).unwrap();
+    let check = "echo > $ANTIPHON_TASK_DIR/begun; sleep 300";
+    backend
+        .launch(&with_check("echo ran", check))
+        .await
+        .unwrap();
+    until("the check runs", async || {
+        rig.dir().join("begun").exists().then_some(())
+    })
+    .await;
+    backend.terminate(attempt()).await.unwrap();
+    assert!(matches!(rig.ends().await, Exit::Signal { signal: 15, .. }));
+    assert_eq!(rig.output(), "");
+}
+
+#[tokio::test]
+async fn a_task_on_slices_sees_their_devices_and_no_whole_gpu() {
+    let root = tempfile::tempdir().unwrap();
+    let slice = |device: &str| Slice {
+        gpu: 3,
+        profile: "1g.10gb".into(),
+        amount: GpuAmount::from_thousandths(142),
+        memory: Bytes::ZERO,
+        device: device.into(),
+    };
+    let mut nodes = nodes();
+    nodes[0].slices = vec![slice("MIG-a"), slice("MIG-b"), slice("")];
+    let config = LocalConfig {
+        nodes: Some(nodes),
+        ..LocalConfig::new(root.path().to_owned(), vec![SUPERVISOR.to_owned()])
+    };
+    let backend = LocalBackend::new(config).unwrap();
+    let mut launch = launch(
+        &["sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]"],
+        &["n0"],
+        &[1, 2],
+    );
+    launch.allocation.tasks[0].sliced = true;
+    backend.launch(&launch).await.unwrap();
+    let output = backend.output_path(&task(0));
+    until("[MIG-b]", async || {
+        fs::read_to_string(&output)
+            .ok()
+            .filter(|text| text == "[MIG-b]\n")
+    })
+    .await;
 }

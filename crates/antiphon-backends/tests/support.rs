@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use antiphon_backends::{Backend, Launch, TaskSeen};
 use antiphon_types::{
-    Allocation, AttemptId, Bytes, Class, DataSpec, GpuAmount, JobId, JobSpec, Millis, NodeSpec,
-    Processes, RetrySpec, Role, Shape, TaskAllocation, TaskId, Tasks, Timestamp,
+    Allocation, AttemptId, Bytes, GpuAmount, JobId, JobSpec, Millis, NodeSpec, Role, Shape,
+    TaskAllocation, TaskId, Timestamp,
 };
 
 /// Longer than anything here takes on a busy machine.
@@ -57,6 +57,7 @@ pub(crate) fn nodes() -> Vec<NodeSpec> {
             gpus_virtual: true,
             cpus: 8,
             memory: Bytes::new(1 << 30),
+            ..NodeSpec::default()
         })
         .to_vec()
 }
@@ -71,6 +72,9 @@ pub(crate) fn launch(command: &[&str], nodes: &[&str], gpus: &[u32]) -> Launch {
         gpu_share: GpuAmount::from_gpus(1),
         cpus: 1,
         memory: Bytes::ZERO,
+        scratch: Bytes::ZERO,
+        read_bandwidth: Bytes::ZERO,
+        sliced: false,
     });
     let allocation = Allocation {
         tasks: tasks.collect(),
@@ -82,35 +86,23 @@ pub(crate) fn launch(command: &[&str], nodes: &[&str], gpus: &[u32]) -> Launch {
             name: "test".into(),
             team: "t".into(),
             user: "u".into(),
-            class: Class::Standard,
             roles: vec![Role {
                 name: "trainer".into(),
                 command: command.iter().map(|word| (*word).to_owned()).collect(),
                 shape: Shape {
                     gpus: allocation.gpu_amount(),
-                    gpu_type: None,
-                    tasks: Tasks::Fewest,
-                    processes: Processes::PerNode,
-                    cpus: 1,
-                    memory: Bytes::ZERO,
+                    cpus: Some(1),
+                    ..Shape::default()
                 },
+                ..Role::default()
             }],
-            environment: BTreeMap::new(),
             workdir: "/".into(),
-            checkpoint: None,
-            retry: RetrySpec {
-                retries_max: 0,
-                backoff_first: Millis::ZERO,
-                backoff_max: Millis::ZERO,
-            },
             grace: Millis::from_secs(60),
-            time_limit: None,
-            after: Vec::new(),
-            data: DataSpec::default(),
-            train: BTreeMap::new(),
+            ..JobSpec::default()
         },
         allocation,
         environment: BTreeMap::new(),
+        check: Vec::new(),
     }
 }
 

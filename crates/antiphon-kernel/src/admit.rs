@@ -1,22 +1,33 @@
 //! Answers a command before it is logged. A refused command changes nothing; an admitted one always fits when applied.
 
-use std::collections::BTreeSet;
-
 use antiphon_types::{
-    Bytes, Command, CommandId, GpuAmount, JobId, JobSpec, Millis, NodeName, Processes, Rejection,
-    Shape, StopCause, Tasks,
+    Command, CommandId, GpuAmount, JobId, JobSpec, Maintenance, Millis, NodeName, Policy,
+    Processes, Rejection, Shape, StopCause, Tasks, TeamSpec,
 };
 
-use crate::capacity::Capacity;
+use crate::allowance::least;
+use crate::exist::can_exist;
 use crate::jobs::{Job, JobState};
-use crate::place::place;
 use crate::state::{CommandRecord, Mode, State};
+use crate::teams::{Team, total};
 
 /// Directives that a person may send to one job: far above any use, and bounds the job's directive log.
 const DIRECTIVES_MAX: u64 = 10_000;
 
 /// Longest span that a job or a policy may name, ten years: far above any use, far below where a time overflows.
 const SPAN_MAX: Millis = Millis::from_secs(10 * 365 * 86_400);
+
+/// Teams: each is looked at in every cycle.
+const TEAMS_MAX: u64 = 1_000;
+
+/// The largest weight: keeps products of weights and times within 64 bits.
+const WEIGHT_MAX: u64 = 1_000_000;
+
+/// How deep teams may be nested: as deep as their shares are compared.
+const DEPTH_MAX: u32 = 3;
+
+/// Jobs of one array.
+const MEMBERS_MAX: u64 = 10_000;
 
 /// Answers a command.
 ///
@@ -42,14 +53,10 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
             limit("number of directives", issued + 1, DIRECTIVES_MAX)
         }
         Command::Drain { node, .. } | Command::Undrain { node } => known_node(state, node),
+        Command::SetTeams { teams } => set_teams(teams),
+        Command::Maintain(window) => maintain(state, window),
         Command::Unpause if state.mode == Mode::Deciding => Err(Rejection::NotPaused),
-        Command::SetPolicy { policy } => spans(&[
-            ("checkpoint_wait_ms_max", policy.checkpoint_wait_ms_max),
-            (
-                "checkpoint_wait_ms_default",
-                policy.checkpoint_wait_ms_default,
-            ),
-        ]),
+        Command::SetPolicy { policy } => set_policy(policy),
         Command::Pause { .. } | Command::Unpause => Ok(()),
     }
 }
@@ -123,10 +130,10 @@ fn allow(
 }
 
 fn known_node(state: &State, node: &NodeName) -> Result<(), Rejection> {
-    if state.nodes.contains_key(node) {
+    if state.node(node).is_some() {
         return Ok(());
     }
-    let nodes = state.nodes.keys().take(5).cloned().collect();
+    let nodes = state.index.node_ids.keys().take(5).cloned().collect();
     Err(Rejection::UnknownNode {
         node: node.clone(),
         nodes,
@@ -151,29 +158,207 @@ fn spans(named: &[(&str, Millis)]) -> Result<(), Rejection> {
     })
 }
 
+fn set_policy(policy: &Policy) -> Result<(), Rejection> {
+    spans(&[
+        ("checkpoint_wait_ms_max", policy.checkpoint_wait_ms_max),
+        (
+            "checkpoint_wait_ms_default",
+            policy.checkpoint_wait_ms_default,
+        ),
+        ("promote_after_ms.service", policy.promote_after_ms.service),
+        (
+            "promote_after_ms.production",
+            policy.promote_after_ms.production,
+        ),
+        (
+            "promote_after_ms.standard",
+            policy.promote_after_ms.standard,
+        ),
+        (
+            "promote_after_ms.best-effort",
+            policy.promote_after_ms.best_effort,
+        ),
+        ("reclaim_wait_ms_max", policy.reclaim_wait_ms_max),
+        ("near_end_ms", policy.near_end_ms),
+        ("restart_cost_ms", policy.restart_cost_ms),
+        ("usage_half_life_ms", policy.usage_half_life_ms),
+        ("suspicion_ms", policy.suspicion_ms),
+        (
+            "idle_reclaim_after_ms",
+            policy.idle_reclaim_after_ms.unwrap_or_default(),
+        ),
+    ])?;
+    let weight = policy.gpu_weight_permille.values().copied().max();
+    limit(
+        "weight of a GPU type in thousandths",
+        weight.unwrap_or(0).into(),
+        WEIGHT_MAX,
+    )
+}
+
+/// Checks that teams form a tree in which the parts fit into the whole.
+fn set_teams(teams: &[TeamSpec]) -> Result<(), Rejection> {
+    let bad = |team: &TeamSpec, why: String| Rejection::BadTeam {
+        team: team.name.clone(),
+        why,
+    };
+    limit("number of teams", count(teams.len()), TEAMS_MAX)?;
+    let named = |name: &str| teams.iter().find(|team| team.name == name);
+    for team in teams {
+        if team.name.is_empty() {
+            return Err(bad(team, "it has no name".into()));
+        }
+        if teams.iter().filter(|other| other.name == team.name).count() > 1 {
+            return Err(bad(team, "the name stands there twice".into()));
+        }
+        if team.weight == 0 || u64::from(team.weight) > WEIGHT_MAX {
+            let why = format!("its weight is {}: give 1 to {WEIGHT_MAX}", team.weight);
+            return Err(bad(team, why));
+        }
+        let mut above = team;
+        for depth in 0.. {
+            let Some(parent) = &above.parent else {
+                break;
+            };
+            if depth == DEPTH_MAX || *parent == team.name {
+                let why = format!("it is part of itself, or nested deeper than {DEPTH_MAX}");
+                return Err(bad(team, why));
+            }
+            let Some(found) = named(parent) else {
+                let why = format!("its parent `{parent}` is no team");
+                return Err(bad(team, why));
+            };
+            above = found;
+        }
+        if let (Some(quota), Some(limit)) = (team.quota.all, team.limit.all)
+            && quota > limit
+        {
+            let why = format!("its quota of {quota} GPUs is above its limit of {limit}");
+            return Err(bad(team, why));
+        }
+        let parts = teams.iter();
+        let parts = parts.filter(|part| part.parent.as_ref() == Some(&team.name));
+        let promised: GpuAmount = parts.map(|part| total(&part.quota)).sum();
+        if !team.quota.is_empty() && promised > total(&team.quota) {
+            let quota = total(&team.quota);
+            let why = format!("its parts are promised {promised} GPUs, its own quota is {quota}");
+            return Err(bad(team, why));
+        }
+    }
+    Ok(())
+}
+
+fn maintain(state: &State, window: &Maintenance) -> Result<(), Rejection> {
+    let bad = |why: String| Err(Rejection::BadMaintenance { why });
+    if window.nodes.is_empty() {
+        return bad("it names no nodes".into());
+    }
+    window
+        .nodes
+        .iter()
+        .try_for_each(|node| known_node(state, node))?;
+    if window.from >= window.until {
+        return bad("it ends before it starts".into());
+    }
+    if window.until <= state.now {
+        return bad("it lies in the past".into());
+    }
+    let span = window.until.since(state.now);
+    spans(&[("time until its end", span)])
+}
+
 fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     let policy = &state.policy;
+    let ahead = |at: Option<antiphon_types::Timestamp>| at.unwrap_or_default().since(state.now);
+    let estimate = spec
+        .estimate
+        .map(|estimate| estimate.high.max(estimate.expected));
     spans(&[
         ("grace", spec.grace),
         ("time_limit", spec.time_limit.unwrap_or_default()),
         ("backoff", spec.retry.backoff_first),
         ("backoff_max", spec.retry.backoff_max),
+        ("deadline", ahead(spec.deadline)),
+        ("not_before", ahead(spec.not_before)),
+        ("estimate", estimate.unwrap_or_default()),
     ])?;
+    let members = spec.array.as_ref().map_or(1, |array| array.indices.len());
+    limit("number of jobs in the array", count(members), MEMBERS_MAX)?;
     let living = state.jobs.len() - state.ended.len();
     limit(
         "number of jobs that have not ended",
-        count(living) + 1,
+        count(living + members),
         policy.jobs_max.into(),
     )?;
-    let name = (spec.team.clone(), spec.name.clone());
-    if let Some(holder) = state.names.get(&name) {
-        let (team, name) = name;
-        return Err(Rejection::DuplicateName {
-            name,
-            team,
-            holder: *holder,
+    names(state, spec)?;
+    dependencies(state, spec)?;
+    let mut tasks = 0;
+    let mut gpus = 0;
+    for role in &spec.roles {
+        if role.command.is_empty() {
+            return Err(Rejection::NoCommand {
+                role: role.name.clone(),
+            });
+        }
+        let wanted = role.shapes().map(|shape| shape.gpus.thousandths()).max();
+        let rungs = spec.ladder.iter().filter_map(|rung| rung.gpus);
+        let wanted = rungs.map(GpuAmount::thousandths).chain(wanted).max();
+        gpus += wanted.unwrap_or(0).min(u64::from(u32::MAX) * 1_000);
+        limit(
+            "number of GPUs",
+            gpus.div_ceil(1_000),
+            policy.gpus_per_job_max.into(),
+        )?;
+        let most = role.shapes().map(splits).max_by_key(|tasks| {
+            let tasks = tasks.as_ref();
+            // A refusal goes before any number.
+            tasks.map_or(u64::MAX, |tasks| *tasks)
         });
+        tasks += most.unwrap_or(Ok(0))?;
+        limit(
+            "number of tasks in the gang",
+            tasks,
+            policy.tasks_per_gang_max.into(),
+        )?;
     }
+    of_team(state, spec)?;
+    can_exist(state, spec)?;
+    rungs(state, spec)
+}
+
+/// Checks that every step of the out-of-memory ladder could run: else the job would wait for ever once it stands there.
+fn rungs(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+    for gpus in spec.ladder.iter().filter_map(|rung| rung.gpus) {
+        let mut climbed = spec.clone();
+        let Some(role) = climbed.roles.first_mut() else {
+            continue;
+        };
+        role.shape.gpus = gpus;
+        role.alternatives.clear();
+        splits(&role.shape)?;
+        of_team(state, &climbed)?;
+        can_exist(state, &climbed)?;
+    }
+    Ok(())
+}
+
+/// Checks that the names are free.
+fn names(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+    let taken = |name: String| {
+        let holder = state.index.named(state.teams.id(&spec.team)?, &name)?;
+        let team = spec.team.clone();
+        Some(Rejection::DuplicateName { name, team, holder })
+    };
+    let indices = spec.array.iter().flat_map(|array| &array.indices);
+    let members = indices.map(|index| format!("{}[{index}]", spec.name));
+    let one = spec.array.is_none().then(|| spec.name.clone());
+    one.into_iter()
+        .chain(members)
+        .find_map(taken)
+        .map_or(Ok(()), Err)
+}
+
+fn dependencies(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     for dependency in &spec.after {
         match state.job(*dependency).map(|job| &job.state) {
             None => return Err(Rejection::UnknownDependency { job: *dependency }),
@@ -194,32 +379,88 @@ fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
             ) => (),
         }
     }
-    let mut tasks = 0;
-    let mut gpus = 0;
-    for role in &spec.roles {
-        if role.command.is_empty() {
-            return Err(Rejection::NoCommand {
-                role: role.name.clone(),
+    for dependency in spec.after_any.iter().chain(&spec.after_start) {
+        if state.job(*dependency).is_none() {
+            return Err(Rejection::UnknownDependency { job: *dependency });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the team may ask for this at all.
+fn of_team(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+    let teams = &state.teams;
+    if teams.specs().is_empty() {
+        return Ok(());
+    }
+    let names = || teams.specs().iter().map(|team| team.name.as_str());
+    if !names().any(|name| name == spec.team) {
+        return Err(Rejection::UnknownTeam {
+            team: spec.team.clone(),
+            nearest: nearest(&spec.team, names()),
+            teams: names().take(5).map(str::to_owned).collect(),
+        });
+    }
+    let team = teams
+        .id(&spec.team)
+        .expect("teams that were set up have a place");
+    let asked = least(spec);
+    if spec.class <= antiphon_types::Class::Production && !asked.is_zero() {
+        let owner = teams.quota_owner(team);
+        let quota = owner.map(|owner| total(&teams.get(owner).spec.quota));
+        let quota = quota.unwrap_or_default();
+        if asked > quota {
+            return Err(Rejection::NoQuota {
+                team: spec.team.clone(),
+                class: spec.class,
+                asked,
+                quota,
             });
         }
-        gpus += role
-            .shape
-            .gpus
-            .thousandths()
-            .min(u64::from(u32::MAX) * 1_000);
-        limit(
-            "number of GPUs",
-            gpus.div_ceil(1_000),
-            policy.gpus_per_job_max.into(),
-        )?;
-        tasks += splits(&role.shape)?;
-        limit(
-            "number of tasks in the gang",
-            tasks,
-            policy.tasks_per_gang_max.into(),
-        )?;
     }
-    can_exist(state, spec)
+    for id in teams.chain(team) {
+        let Team { spec: of, .. } = teams.get(id);
+        if let Some(limit) = of.limit.all.filter(|limit| asked > *limit) {
+            return Err(Rejection::OverTeamLimit {
+                team: of.name.clone(),
+                of_type: String::new(),
+                asked,
+                limit,
+            });
+        }
+        for role in &spec.roles {
+            let of_type = role
+                .shape
+                .gpu_type
+                .as_ref()
+                .filter(|_| role.alternatives.is_empty());
+            let limit = of_type.and_then(|name| of.limit.by_type.get(name));
+            if let (Some(name), Some(limit)) = (of_type, limit)
+                && role.shape.gpus > *limit
+            {
+                return Err(Rejection::OverTeamLimit {
+                    team: of.name.clone(),
+                    of_type: format!(" of type {name}"),
+                    asked: role.shape.gpus,
+                    limit: *limit,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name that is most like another: by the letters that they share at both ends.
+fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let shared = |other: &str| {
+        let front = name.chars().zip(other.chars());
+        let front = front.take_while(|(one, two)| one == two).count();
+        let back = name.chars().rev().zip(other.chars().rev());
+        let back = back.take_while(|(one, two)| one == two).count();
+        (front + back).min(other.len())
+    };
+    let (likeness, best) = names.map(|other| (shared(other), other)).max()?;
+    (likeness * 2 >= name.len().max(best.len())).then(|| best.to_owned())
 }
 
 fn count(number: usize) -> u64 {
@@ -250,67 +491,4 @@ fn splits(shape: &Shape) -> Result<u64, Rejection> {
         Tasks::Exactly(tasks) => Ok(tasks.into()),
         Tasks::Fewest => Ok(u64::from(gpus).max(1)),
     }
-}
-
-/// Checks that the gang would fit on the empty cluster.
-fn can_exist(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
-    let total = Capacity::total(state);
-    if place(&total, spec).is_some() {
-        return Ok(());
-    }
-    let nodes = || total.nodes.values().map(|(spec, _)| *spec);
-    for role in &spec.roles {
-        let Some(wanted) = role
-            .shape
-            .gpu_type
-            .as_ref()
-            .filter(|_| !role.shape.gpus.is_zero())
-        else {
-            continue;
-        };
-        if !nodes().any(|node| node.gpu_type == *wanted) {
-            let types: BTreeSet<&String> = nodes()
-                .filter(|node| node.gpus > 0)
-                .map(|node| &node.gpu_type)
-                .collect();
-            let types = types.into_iter().cloned().collect();
-            return Err(Rejection::UnknownGpuType {
-                gpu_type: wanted.clone(),
-                types,
-            });
-        }
-    }
-    let cpus_max = nodes().map(|node| node.cpus).max().unwrap_or(0);
-    let memory_max = nodes().map(|node| node.memory).max().unwrap_or(Bytes::ZERO);
-    for role in &spec.roles {
-        let (cpus, memory) = (role.shape.cpus, role.shape.memory);
-        if cpus > cpus_max || memory > memory_max {
-            return Err(Rejection::TooLarge {
-                cpus,
-                memory,
-                cpus_max,
-                memory_max,
-            });
-        }
-    }
-    let one_type = spec
-        .roles
-        .iter()
-        .find_map(|role| role.shape.gpu_type.clone());
-    let fitting = || {
-        nodes().filter(|node| {
-            one_type
-                .as_ref()
-                .is_none_or(|wanted| *wanted == node.gpu_type)
-        })
-    };
-    Err(Rejection::TooWide {
-        asked: spec.gpus(),
-        of_type: one_type
-            .as_ref()
-            .map(|name| format!(" of type {name}"))
-            .unwrap_or_default(),
-        total: fitting().map(|node| node.gpus).sum(),
-        widest: fitting().map(|node| node.gpus).max().unwrap_or(0),
-    })
 }

@@ -1,15 +1,15 @@
 //! Folds one event into the state. Never decides, reads no clock; an event that does not fit is a bug and panics, while
 //! an observation that comes late or twice changes nothing.
 
+mod change;
 mod command;
 mod decision;
-mod index;
 mod observation;
+mod time;
 
 use antiphon_types::{Body, CommandId, Event, JobId};
 
 pub(crate) use self::command::submit;
-use crate::jobs::JobState;
 use crate::state::{CommandRecord, Mode, State};
 
 /// Folds one event into the state.
@@ -23,8 +23,8 @@ pub fn apply(state: &mut State, event: &Event) {
         "events follow each other without a gap"
     );
     assert!(event.at >= state.now, "time never goes back");
-    state.seq = event.seq;
-    state.now = event.at;
+    state.known.seq = event.seq;
+    time::pass(state, event.at);
     match &event.body {
         Body::Command { id, command, .. } => {
             let job = command::fold(state, command);
@@ -40,63 +40,36 @@ pub fn apply(state: &mut State, event: &Event) {
                 decision::fold(state, action);
             }
         }
-        Body::SafeMode { bug } => state.mode = Mode::Safe { bug: bug.clone() },
+        Body::SafeMode { bug } => state.known.mode = Mode::Safe { bug: bug.clone() },
     }
     forget_old(state);
 }
 
 fn remember(state: &mut State, id: &CommandId, job: Option<JobId>) {
+    let known = &mut state.known;
     let record = CommandRecord {
         content: id.content.clone(),
-        seq: state.seq,
+        seq: known.seq,
         job,
     };
-    state.command_ids.insert(id.key.clone(), record);
-    state.command_order.push_back(id.key.clone());
-    while state.command_order.len() > limit(state.policy.command_ids_max)
-        && let Some(oldest) = state.command_order.pop_front()
+    known.command_ids.insert(id.key.clone(), record);
+    known.command_order.push_back(id.key.clone());
+    while known.command_order.len() > limit(known.policy.command_ids_max)
+        && let Some(oldest) = known.command_order.pop_front()
     {
-        state.command_ids.remove(&oldest);
+        known.command_ids.remove(&oldest);
     }
 }
 
 fn forget_old(state: &mut State) {
-    while state.ended.len() > limit(state.policy.ended_jobs_max)
-        && let Some(oldest) = state.ended.pop_front()
+    let known = &mut state.known;
+    while known.ended.len() > limit(known.policy.ended_jobs_max)
+        && let Some(oldest) = known.ended.pop_front()
     {
-        state.jobs.remove(&oldest);
+        known.jobs.remove(&oldest);
     }
 }
 
 fn limit(count: u32) -> usize {
     usize::try_from(count).expect("a limit fits")
-}
-
-/// Ends a job for good, and tells those that wait for it.
-fn end(state: &mut State, id: JobId, how: JobState) {
-    state.leave_queue(id);
-    let succeeded = matches!(how, JobState::Succeeded { .. });
-    let job = state.job_mut(id);
-    job.state = how;
-    job.requested = None;
-    let name = (job.spec.team.clone(), job.spec.name.clone());
-    let dependents = std::mem::take(&mut job.dependents);
-    let dependencies = std::mem::take(&mut job.waiting_for);
-    if state.names.get(&name) == Some(&id) {
-        state.names.remove(&name);
-    }
-    for dependency in dependencies {
-        if let Some(first) = state.jobs.get_mut(&dependency) {
-            first.dependents.retain(|dependent| *dependent != id);
-        }
-    }
-    state.ended.push_back(id);
-    for dependent in dependents {
-        let waiting = state.job_mut(dependent);
-        waiting.waiting_for.remove(&id);
-        if !succeeded {
-            waiting.dead_dependency = Some(id);
-        }
-        state.enter_queue(dependent);
-    }
 }

@@ -1,165 +1,404 @@
-//! What is free, node by node: the ledger of GPUs, CPUs and memory. A trial is a copy; dropping it is the undo.
+//! The ledger of what is free, for finding room fast: derived from the state and never stored. Decides nothing; a trial is
+//! a copy, and dropping it is the undo.
 
+mod floor;
+mod room;
+mod stock;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use antiphon_types::{Allocation, Bytes, GpuAmount, NodeName, NodeSpec, NodeState, TaskAllocation};
-use serde::{Deserialize, Serialize};
+use antiphon_types::{
+    Allocation, Class, JobId, NodeSpec, PartitionSpec, TaskAllocation, Timestamp,
+};
 
-use crate::state::{Node, State};
+pub(crate) use floor::{Floor, Kind, Level, Size, Stand};
+pub(crate) use room::{Part, Room};
+pub(crate) use stock::{Field, HeldField, Stock, words};
 
-const WHOLE: GpuAmount = GpuAmount::from_gpus(1);
+/// A node: its place in the state's list, in order of first offer.
+pub(crate) type NodeId = u32;
 
-/// What no attempt holds of one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Free {
-    /// By GPU index.
-    pub gpus: Vec<GpuAmount>,
-    /// CPUs.
-    pub cpus: u32,
-    /// Memory.
-    pub memory: Bytes,
+/// What is free, node by node and summed up over the network. The parts that placing changes are flat, so that a copy for a
+/// trial costs little more than reading it; what stays as it is, is shared.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Capacity {
+    floor: Arc<Floor>,
+    rooms: Vec<Room>,
+    /// GPUs held in shares, by node and index.
+    parts: Vec<Part>,
+    /// Held nodes, ascending.
+    holds: Vec<(NodeId, Hold)>,
+    stocks: Vec<Stock>,
+    /// Tasks under each leaf whose gang crosses leaves.
+    crossing: Vec<u32>,
+    /// What is free of the resources that belong to no node, and what there is in all.
+    resources: BTreeMap<String, (u64, u64)>,
 }
 
-impl Free {
-    /// Everything of a node.
-    #[must_use]
-    pub fn all(spec: &NodeSpec) -> Self {
-        let gpus = (0..spec.gpus).map(|_| WHOLE).collect();
+/// Held members that a job may use, by kind: as they stood when this was made.
+#[derive(Debug, Clone)]
+pub(crate) struct HeldFields(Vec<Option<HeldField>>);
+
+impl HeldFields {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+}
+
+/// Why a node is kept free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// For which job; for maintenance without one.
+    pub(crate) job: Option<JobId>,
+    /// Its class.
+    pub(crate) class: Class,
+    /// When it is needed. Without a moment nothing is sure to end before it.
+    pub(crate) at: Option<Timestamp>,
+    /// When it goes out of service as planned: for whomever it is held, nobody runs there beyond that.
+    pub(crate) closes: Option<Timestamp>,
+}
+
+impl Hold {
+    /// For nobody, but until the node goes out of service.
+    pub(crate) const fn until(closes: Timestamp) -> Self {
         Self {
-            gpus,
-            cpus: spec.cpus,
-            memory: spec.memory,
+            job: None,
+            class: Class::Service,
+            at: Some(closes),
+            closes: Some(closes),
+        }
+    }
+}
+
+/// The index that an id stands for.
+pub(crate) const fn at(id: u32) -> usize {
+    id as usize
+}
+
+/// The id of an index.
+///
+/// # Panics
+/// Where there are more things than ids, far above any limit on nodes.
+pub(crate) fn id(index: usize) -> u32 {
+    u32::try_from(index).expect("indices fit 32 bits")
+}
+
+impl Capacity {
+    /// Of nodes that are open and of which nothing is held.
+    pub(crate) fn build(
+        nodes: &[NodeSpec],
+        partitions: &BTreeMap<String, PartitionSpec>,
+        resources: &BTreeMap<String, u64>,
+    ) -> Self {
+        let floor = Floor::build(nodes, partitions);
+        let mut stocks: Vec<Stock> = floor.kinds.iter().map(Stock::empty).collect();
+        let rooms: Vec<Room> = floor.nodes.iter().map(Room::all).collect();
+        for (stand, room) in floor.nodes.iter().zip(&rooms) {
+            let free = room.free(stand);
+            stocks[stand.kind].shift(stand, 0, free);
+            stocks[stand.kind].mark(stand, free, true, true);
+        }
+        let all = |(name, &total): (&String, &u64)| (name.clone(), (total, total));
+        Self {
+            crossing: vec![0; floor.leaves],
+            resources: resources.iter().map(all).collect(),
+            floor: Arc::new(floor),
+            rooms,
+            parts: Vec::new(),
+            holds: Vec::new(),
+            stocks,
         }
     }
 
-    /// Indices of GPUs of which nothing is held.
-    pub fn whole_gpus(&self) -> impl Iterator<Item = u32> {
-        (0u32..)
-            .zip(&self.gpus)
-            .filter(|(_, free)| **free == WHOLE)
-            .map(|(index, _)| index)
+    /// What the node has in all and where it stands.
+    pub(crate) fn stand(&self, node: NodeId) -> &Stand {
+        &self.floor.nodes[at(node)]
     }
 
-    /// What is free of all GPUs together.
-    #[must_use]
-    pub fn gpu_amount(&self) -> GpuAmount {
-        self.gpus.iter().copied().sum()
+    /// What is free of the node.
+    pub(crate) fn room(&self, node: NodeId) -> &Room {
+        &self.rooms[at(node)]
+    }
+
+    /// GPUs of the node that could be handed out whole: neither held, nor lost, nor cut.
+    pub(crate) fn whole_gpus(&self, node: NodeId) -> u64 {
+        self.room(node).whole & self.stand(node).offered
+    }
+
+    /// GPUs held in shares, by node and index.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The kinds, by partition and GPU type.
+    pub(crate) fn kinds(&self) -> &[Kind] {
+        &self.floor.kinds
+    }
+
+    /// GPUs wholly free on open nodes of a kind, held nodes included.
+    pub(crate) fn free_of_kind(&self, kind: usize) -> u64 {
+        self.stocks[kind].free
+    }
+
+    /// Tasks under the node's leaf switch whose gang crosses leaves.
+    pub(crate) fn crossing(&self, node: NodeId) -> u32 {
+        self.crossing[at(self.stand(node).leaf)]
+    }
+
+    /// Whether the node takes tasks.
+    pub(crate) fn is_open(&self, node: NodeId) -> bool {
+        let stand = self.stand(node);
+        self.stocks[stand.kind].is_open(stand.position)
+    }
+
+    /// Whether the node takes tasks and is held for nobody.
+    pub(crate) fn is_unheld(&self, node: NodeId) -> bool {
+        let stand = self.stand(node);
+        self.stocks[stand.kind].is_usable(stand.position)
+    }
+
+    /// For whom the node is held.
+    pub(crate) fn hold_on(&self, node: NodeId) -> Option<&Hold> {
+        let found = self.holds.binary_search_by_key(&node, |held| held.0).ok()?;
+        Some(&self.holds[found].1)
+    }
+
+    /// The held nodes, ascending.
+    pub(crate) fn holds(&self) -> &[(NodeId, Hold)] {
+        &self.holds
+    }
+
+    /// The members of a kind that anybody may use: open and not held.
+    pub(crate) fn field(&self, kind: usize) -> Field<'_> {
+        self.stocks[kind].field(&self.floor.kinds[kind])
+    }
+
+    /// The same with the held members whose hold lets the job in; nothing where there is none.
+    pub(crate) fn field_with_held(
+        &self,
+        kind: usize,
+        lets_in: impl Fn(&Hold) -> bool,
+    ) -> Option<Field<'_>> {
+        let of_kind = |node: &NodeId| self.stand(*node).kind == kind;
+        let held = self.held_where(of_kind, lets_in).0.swap_remove(kind)?;
+        Some(self.field(kind).with(Cow::Owned(held)))
+    }
+
+    /// The held members whose hold lets a job in, of all kinds at once, to be looked at often. Room elsewhere is not part of
+    /// it: it stays true until a held node changes.
+    pub(crate) fn held(&self, lets_in: impl Fn(&Hold) -> bool) -> HeldFields {
+        self.held_where(|_| true, lets_in)
+    }
+
+    fn held_where(
+        &self,
+        looked_at: impl Fn(&NodeId) -> bool,
+        lets_in: impl Fn(&Hold) -> bool,
+    ) -> HeldFields {
+        let mut fields: Vec<Option<HeldField>> = vec![None; self.floor.kinds.len()];
+        for (node, hold) in &self.holds {
+            if looked_at(node) && self.is_open(*node) && lets_in(hold) {
+                let stand = self.stand(*node);
+                let stock = &self.stocks[stand.kind];
+                let field = fields[stand.kind].get_or_insert_with(|| stock.no_held());
+                field.let_in(stock, stand, self.room(*node).free(stand));
+            }
+        }
+        HeldFields(fields)
+    }
+
+    /// Notes that a task took so many whole GPUs of a node that is counted among held members.
+    pub(crate) fn taken_of(&self, held: &mut HeldFields, node: NodeId, gpus: u32) {
+        let stand = self.stand(node);
+        if let Some(field) = &mut held.0[stand.kind] {
+            field.take(&self.stocks[stand.kind], stand, gpus);
+        }
+    }
+
+    /// The members of a kind that a job may use which has looked for the held ones before.
+    pub(crate) fn field_of<'a>(&'a self, held: &'a HeldFields, kind: usize) -> Option<Field<'a>> {
+        let held = held.0[kind].as_ref()?;
+        Some(self.field(kind).with(Cow::Borrowed(held)))
+    }
+
+    /// Lets the node take tasks.
+    pub(crate) fn open(&mut self, node: NodeId) {
+        self.mark(node, true);
+    }
+
+    /// Keeps new tasks off the node; what it has stays on the books.
+    pub(crate) fn close(&mut self, node: NodeId) {
+        self.mark(node, false);
+    }
+
+    /// Keeps the node free for somebody, in place of whom it was held for before.
+    pub(crate) fn hold(&mut self, node: NodeId, hold: Hold) {
+        match self.holds.binary_search_by_key(&node, |held| held.0) {
+            Ok(found) => self.holds[found].1 = hold,
+            Err(found) => self.holds.insert(found, (node, hold)),
+        }
+        self.mark(node, self.is_open(node));
+    }
+
+    /// Ends what the node is held for, if it is; what is planned for it stays.
+    pub(crate) fn release(&mut self, node: NodeId) {
+        match self.hold_on(node).and_then(|hold| hold.closes) {
+            Some(closes) => self.hold(node, Hold::until(closes)),
+            None => self.unhold(node),
+        }
+    }
+
+    /// Ends the node's hold, if it has one.
+    pub(crate) fn unhold(&mut self, node: NodeId) {
+        if let Ok(found) = self.holds.binary_search_by_key(&node, |held| held.0) {
+            self.holds.remove(found);
+            self.mark(node, self.is_open(node));
+        }
+    }
+
+    fn mark(&mut self, node: NodeId, open: bool) {
+        let usable = open && self.hold_on(node).is_none();
+        let stand = &self.floor.nodes[at(node)];
+        let free = self.rooms[at(node)].free(stand);
+        self.stocks[stand.kind].mark(stand, free, open, usable);
     }
 
     /// What a task would hold and is not free, in words; nothing where it fits.
-    pub(crate) fn shortage(&self, task: &TaskAllocation) -> Option<String> {
-        let taken = |gpu: &&u32| {
-            let index = usize::try_from(**gpu).expect("a GPU index fits");
-            self.gpus
-                .get(index)
-                .is_none_or(|left| *left < task.gpu_share)
-        };
-        if let Some(gpu) = task.gpus.iter().find(taken) {
-            return Some(format!("GPU {gpu} of {}", task.node));
-        }
-        let full = self.cpus < task.cpus || self.memory < task.memory;
-        full.then(|| format!("CPUs or memory of {}", task.node))
+    pub(crate) fn shortage(&self, node: NodeId, task: &TaskAllocation) -> Option<String> {
+        let stand = self.stand(node);
+        room::shortage(
+            self.room(node),
+            stand,
+            &self.parts,
+            node,
+            task,
+            stand.offered,
+        )
     }
 
-    /// Takes what a task holds.
+    /// Takes what a task holds. A lost GPU may be taken: whoever held it before it was lost still does.
     ///
     /// # Panics
-    /// Where something of it is not free: no GPU is ever held twice.
-    pub(crate) fn take(&mut self, task: &TaskAllocation) {
-        for &gpu in &task.gpus {
-            let free = self.gpu_mut(task, gpu);
-            assert!(
-                *free >= task.gpu_share,
-                "GPU {gpu} of {} is held twice",
-                task.node
-            );
-            *free = *free - task.gpu_share;
-        }
-        self.cpus = self
-            .cpus
-            .checked_sub(task.cpus)
-            .expect("no CPU is held twice");
-        self.memory = self.memory - task.memory;
+    /// Where something of it is not free: nothing is ever held twice.
+    pub(crate) fn take(&mut self, node: NodeId, task: &TaskAllocation) {
+        self.change(node, |room, stand, parts| {
+            room::take(room, stand, parts, node, task)
+        });
     }
 
     /// Gives back what a task held.
     ///
     /// # Panics
-    /// Where more comes back than the GPU has.
-    pub(crate) fn give_back(&mut self, task: &TaskAllocation) {
-        for &gpu in &task.gpus {
-            let free = self.gpu_mut(task, gpu);
-            *free = *free + task.gpu_share;
+    /// Where more comes back than was taken.
+    pub(crate) fn give_back(&mut self, node: NodeId, task: &TaskAllocation) {
+        self.change(node, |room, stand, parts| {
+            room::give_back(room, stand, parts, node, task)
+        });
+    }
+
+    fn change(&mut self, node: NodeId, change: impl FnOnce(&mut Room, &Stand, &mut Vec<Part>)) {
+        let stand = &self.floor.nodes[at(node)];
+        let room = &mut self.rooms[at(node)];
+        let before = room.free(stand);
+        change(room, stand, &mut self.parts);
+        let after = room.free(stand);
+        if before != after {
+            self.stocks[stand.kind].shift(stand, before, after);
+        }
+    }
+
+    /// Takes what a gang holds, `nodes` being where its tasks run.
+    ///
+    /// # Panics
+    /// Where something of it is not free.
+    pub(crate) fn take_gang(&mut self, nodes: &[NodeId], allocation: &Allocation) {
+        for (&node, task) in nodes.iter().zip(&allocation.tasks) {
+            self.take(node, task);
+        }
+        self.note_crossing(nodes, allocation);
+    }
+
+    /// Gives back what a gang held.
+    ///
+    /// # Panics
+    /// Where more comes back than was taken.
+    pub(crate) fn give_back_gang(&mut self, nodes: &[NodeId], allocation: &Allocation) {
+        for (&node, task) in nodes.iter().zip(&allocation.tasks) {
+            self.give_back(node, task);
+        }
+        for leaf in self.leaves_crossed(nodes, allocation) {
+            let tasks = &mut self.crossing[at(leaf)];
+            *tasks = tasks
+                .checked_sub(1)
+                .expect("a gang that crosses leaves was counted");
+        }
+    }
+
+    /// Counts the traffic of a gang whose tasks are taken already.
+    pub(crate) fn note_crossing(&mut self, nodes: &[NodeId], allocation: &Allocation) {
+        for leaf in self.leaves_crossed(nodes, allocation) {
+            self.crossing[at(leaf)] += 1;
+        }
+    }
+
+    /// The leaf of each task with GPUs, if the gang crosses leaves. Tasks without GPUs only feed the others.
+    fn leaves_crossed(&self, nodes: &[NodeId], allocation: &Allocation) -> Vec<u32> {
+        if nodes.len() < 2 {
+            return Vec::new();
+        }
+        let with_gpus = nodes
+            .iter()
+            .zip(&allocation.tasks)
+            .filter(|(_, task)| !task.gpus.is_empty());
+        let leaves: Vec<u32> = with_gpus.map(|(&node, _)| self.stand(node).leaf).collect();
+        if leaves.windows(2).all(|pair| pair[0] == pair[1]) {
+            return Vec::new();
+        }
+        leaves
+    }
+
+    /// What is free of a resource that belongs to no node; nothing of one that nobody has.
+    pub(crate) fn resource_free(&self, name: &str) -> u64 {
+        self.resources.get(name).map_or(0, |(free, _)| *free)
+    }
+
+    /// Takes resources that belong to no node.
+    ///
+    /// # Panics
+    /// Where more is taken than is free.
+    pub(crate) fn take_resources(&mut self, resources: &BTreeMap<String, u64>) {
+        for (name, &amount) in resources {
+            let free = self.resource_free(name);
             assert!(
-                *free <= WHOLE,
-                "GPU {gpu} of {} is given back twice",
-                task.node
+                amount <= free,
+                "{amount} of resource `{name}` are taken, {free} are free"
+            );
+            if let Some((free, _)) = self.resources.get_mut(name) {
+                *free -= amount;
+            }
+        }
+    }
+
+    /// Gives back resources that belong to no node.
+    ///
+    /// # Panics
+    /// Where more comes back than was taken.
+    pub(crate) fn give_back_resources(&mut self, resources: &BTreeMap<String, u64>) {
+        for (name, &amount) in resources.iter().filter(|(_, amount)| **amount > 0) {
+            let Some((free, total)) = self.resources.get_mut(name) else {
+                panic!("{amount} of resource `{name}` come back, which nobody has");
+            };
+            *free += amount;
+            assert!(
+                free <= total,
+                "{free} of {total} of resource `{name}` are free after {amount} came back"
             );
         }
-        self.cpus += task.cpus;
-        self.memory = self.memory + task.memory;
-    }
-
-    fn gpu_mut(&mut self, task: &TaskAllocation, gpu: u32) -> &mut GpuAmount {
-        let index = usize::try_from(gpu).expect("a GPU index fits");
-        assert!(index < self.gpus.len(), "{} has no GPU {gpu}", task.node);
-        &mut self.gpus[index]
     }
 }
 
-/// A copy of what is free on the nodes that take tasks, to try placements on.
-#[derive(Debug, Clone)]
-pub struct Capacity<'a> {
-    pub(crate) nodes: BTreeMap<&'a NodeName, (&'a NodeSpec, Free)>,
-}
-
-impl<'a> Capacity<'a> {
-    /// What is free now.
-    #[must_use]
-    pub fn free(state: &'a State) -> Self {
-        Self::of(
-            state,
-            |node| node.state == NodeState::Ready,
-            |node| node.free.clone(),
-        )
-    }
-
-    /// What would be free if nothing ran, drained nodes included: what can exist at all.
-    #[must_use]
-    pub fn total(state: &'a State) -> Self {
-        let offered = |node: &Node| !matches!(node.state, NodeState::Down { .. });
-        Self::of(state, offered, |node| Free::all(&node.spec))
-    }
-
-    fn of(
-        state: &'a State,
-        takes_tasks: impl Fn(&Node) -> bool,
-        free: impl Fn(&Node) -> Free,
-    ) -> Self {
-        let nodes = state
-            .nodes
-            .iter()
-            .filter(|(_, node)| takes_tasks(node))
-            .map(|(name, node)| (name, (&node.spec, free(node))))
-            .collect();
-        Self { nodes }
-    }
-
-    /// Takes an allocation out; parts on nodes that take no tasks are not in it.
-    pub(crate) fn take(&mut self, allocation: &Allocation) {
-        for task in &allocation.tasks {
-            if let Some((_, free)) = self.nodes.get_mut(&task.node) {
-                free.take(task);
-            }
-        }
-    }
-
-    /// Puts an allocation back; parts on nodes that take no tasks stay out.
-    pub(crate) fn give_back(&mut self, allocation: &Allocation) {
-        for task in &allocation.tasks {
-            if let Some((_, free)) = self.nodes.get_mut(&task.node) {
-                free.give_back(task);
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

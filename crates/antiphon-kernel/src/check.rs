@@ -3,49 +3,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_types::{Action, Decision, JobId, NodeName};
+use antiphon_types::{Action, Allocation, AttemptId, Class, Decision, GpuAmount, Terms};
 
-use crate::capacity::Free;
-use crate::jobs::{JobState, StopPhase};
+use crate::capacity::Capacity;
+use crate::index::Index;
+use crate::jobs::{Job, JobState, StopPhase};
 use crate::state::State;
+use crate::teams::Holdings;
 
 /// Checks a decision against the state that it was made in.
 ///
 /// # Errors
 /// What is impossible about it.
 pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
-    let mut free: BTreeMap<&NodeName, Free> = state
-        .nodes
-        .iter()
-        .map(|(name, node)| (name, node.free.clone()))
-        .collect();
+    let mut trial = None;
     let mut launched = BTreeSet::new();
     for action in &decision.actions {
         match action {
             Action::Launch {
                 attempt,
                 allocation,
+                terms,
             } => {
-                let job = state
-                    .job(attempt.job)
-                    .ok_or_else(|| format!("{attempt} has no job"))?;
-                let pending = matches!(job.state, JobState::Pending { .. });
-                if !pending || !launched.insert(attempt.job) || attempt.number != job.launches + 1 {
-                    return Err(format!(
-                        "{attempt} cannot be launched: {} is {}",
-                        job.id,
-                        job.state.name()
-                    ));
+                if !launched.insert(attempt.job) {
+                    return Err(format!("{attempt} would be launched twice"));
                 }
-                for task in &allocation.tasks {
-                    let free = free
-                        .get_mut(&task.node)
-                        .ok_or_else(|| format!("no node {}", task.node))?;
-                    if let Some(what) = free.shortage(task) {
-                        return Err(format!("{attempt} would take {what} twice"));
-                    }
-                    free.take(task);
-                }
+                let (free, holdings) = trial.get_or_insert_with(|| {
+                    (state.index.capacity.clone(), state.index.holdings.clone())
+                });
+                launch(state, free, holdings, *attempt, allocation, terms)?;
             }
             Action::Kill { attempt, .. } => {
                 let in_grace = state.job(attempt.job).is_some_and(|job| {
@@ -58,11 +44,10 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
                 }
             }
             Action::Settle { attempt, .. } => {
-                let job = state.job(attempt.job);
-                let active = job
-                    .and_then(|job| job.state.active())
-                    .filter(|active| active.attempt == *attempt);
-                if active.is_none_or(|active| active.ended().is_none()) {
+                let active = state.job(attempt.job).and_then(|job| job.state.active());
+                let over =
+                    active.is_some_and(|active| active.attempt == *attempt && active.is_over());
+                if !over {
                     return Err(format!("{attempt} would be settled while a task may live"));
                 }
             }
@@ -73,7 +58,112 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
                     return Err(format!("{attempt} would be stopped but is not current"));
                 }
             }
-            Action::Direct { .. } | Action::Abandon { .. } => (),
+            Action::Reserve { job, slot } => {
+                if !state.is_queued(*job) {
+                    return Err(format!(
+                        "nodes would be held for {job}, which does not wait"
+                    ));
+                }
+                let known = |name| state.index.node_ids.contains_key(name);
+                if let Some(node) = slot.nodes.iter().find(|name| !known(name)) {
+                    return Err(format!("no node {node} to hold for {job}"));
+                }
+            }
+            Action::Direct { .. }
+            | Action::Abandon { .. }
+            | Action::Unreserve { .. }
+            | Action::PutAside { .. } => (),
+        }
+    }
+    Ok(())
+}
+
+fn launch(
+    state: &State,
+    free: &mut Capacity,
+    holdings: &mut Holdings,
+    attempt: AttemptId,
+    allocation: &Allocation,
+    terms: &Terms,
+) -> Result<(), String> {
+    let job = state
+        .job(attempt.job)
+        .ok_or_else(|| format!("{attempt} has no job"))?;
+    let pending = matches!(job.state, JobState::Pending { .. });
+    if !pending || attempt.number != job.launches + 1 {
+        return Err(format!(
+            "{attempt} cannot be launched: {} is {}",
+            job.id,
+            job.state.name()
+        ));
+    }
+    is_whole(job, allocation, terms)?;
+    let class = terms.class.unwrap_or(job.spec.class);
+    let nodes = state.index.nodes_of(allocation);
+    let nodes =
+        nodes.ok_or_else(|| format!("{attempt} would start on a node that nobody offers"))?;
+    for (task, node) in allocation.tasks.iter().zip(&nodes) {
+        if !free.is_open(*node) {
+            return Err(format!(
+                "{attempt} would start on {}, which takes no tasks",
+                task.node
+            ));
+        }
+        if let Some(what) = free.shortage(*node, task) {
+            return Err(format!("{attempt} would take {what} twice"));
+        }
+        free.take(*node, task);
+        let gpu_type = &state.node_at(*node).spec.gpu_type;
+        let urgent = class <= Class::Production;
+        let amount = task.gpu_amount();
+        if amount.is_zero() {
+            continue;
+        }
+        let teams = &state.teams;
+        if let Some(over) = holdings.exceeded(teams, job.team, Some(gpu_type), amount) {
+            return Err(format!(
+                "{attempt} would take team `{}` over its limit of {}",
+                teams.get(over.team).spec.name,
+                over.limit
+            ));
+        }
+        holdings.add(teams, job.team, gpu_type, amount, urgent);
+    }
+    Ok(())
+}
+
+/// Whether every role holds exactly what its shape asks for.
+fn is_whole(job: &Job, allocation: &Allocation, terms: &Terms) -> Result<(), String> {
+    for (index, role) in job.spec.roles.iter().enumerate() {
+        let chosen = terms.shapes.get(index).copied().unwrap_or(0);
+        let chosen = usize::try_from(chosen).expect("few shapes");
+        let shape = role
+            .shapes()
+            .nth(chosen)
+            .ok_or_else(|| format!("{} has no shape {chosen} of role `{}`", job.id, role.name))?;
+        let tasks = || {
+            allocation
+                .tasks
+                .iter()
+                .filter(|task| task.role == role.name)
+        };
+        if tasks().next().is_none() {
+            return Err(format!(
+                "{} would start without role `{}`",
+                job.id, role.name
+            ));
+        }
+        if tasks().any(|task| task.sliced) {
+            continue;
+        }
+        let held: GpuAmount = tasks()
+            .map(antiphon_types::TaskAllocation::gpu_amount)
+            .sum();
+        if held != shape.gpus {
+            return Err(format!(
+                "{} would hold {held} GPUs of {} in role `{}`",
+                job.id, shape.gpus, role.name
+            ));
         }
     }
     Ok(())
@@ -84,101 +174,64 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
 /// # Errors
 /// The first that does not agree.
 pub fn invariants(state: &State) -> Result<(), String> {
-    let mut free: BTreeMap<&NodeName, Free> = state
-        .nodes
-        .iter()
-        .map(|(name, node)| (name, Free::all(&node.spec)))
-        .collect();
+    // Panics where something is held twice.
+    let rebuilt = Index::of(&state.known);
+    if rebuilt.capacity != state.index.capacity {
+        return Err("the ledger of what is free differs from what its attempts leave".into());
+    }
+    if rebuilt != state.index {
+        return Err(format!(
+            "the indexes differ from the state at event {}: {}",
+            state.seq,
+            rebuilt.difference(&state.index)
+        ));
+    }
     for job in state.active_jobs() {
         let active = job
             .state
             .active()
             .ok_or_else(|| format!("{} is active without an attempt", job.id))?;
-        if active.allocation.tasks.len() != active.tasks.len() {
-            return Err(format!(
-                "{} runs {} tasks of {}",
-                active.attempt,
-                active.tasks.len(),
-                active.allocation.tasks.len()
-            ));
+        if active.allocation.tasks.len() != active.phases.len() {
+            return Err(format!("{} lost a task", active.attempt));
         }
-        if active.allocation.gpu_amount() != job.spec.gpus() {
-            return Err(format!(
-                "{} holds {} GPUs of {}",
-                active.attempt,
-                active.allocation.gpu_amount(),
-                job.spec.gpus()
-            ));
-        }
-        for task in &active.allocation.tasks {
-            // Panics where something is held twice.
-            free.get_mut(&task.node)
-                .ok_or_else(|| format!("no node {}", task.node))?
-                .take(task);
-        }
+        is_whole(job, &active.allocation, &active.terms)?;
     }
-    for (name, node) in &state.nodes {
-        if free[name] != node.free {
+    for (job, slot) in &state.slots {
+        let waits = state.job(*job).is_some_and(|job| {
+            matches!(
+                job.state,
+                JobState::Pending { .. } | JobState::Stopping { .. }
+            )
+        });
+        // A gang that lost a node keeps the others while its retry is not due, and a victim whose preemptor vanished has
+        // a claim before it is gone.
+        if !waits {
             return Err(format!(
-                "the ledger of {name} says {:?}, its attempts leave {:?}",
-                node.free, free[name]
+                "{:?} are held for {job}, which does not wait",
+                slot.nodes
             ));
         }
     }
-    for job in state.jobs.values() {
-        let waits = matches!(job.state, JobState::Pending { .. });
-        let ready = job.waiting_for.is_empty() && job.dead_dependency.is_none();
-        let expect = |what: &str, is: bool, should: bool| {
-            if is == should {
-                Ok(())
-            } else {
-                Err(format!(
-                    "{} is {}: in {what} {is}",
-                    job.id,
-                    job.state.name()
-                ))
-            }
-        };
-        expect(
-            "the queue",
-            state.queue.contains(&(job.spec.class, job.id)),
-            waits && ready,
-        )?;
-        let backs_off = waits && ready && job.not_before.is_some();
-        let due = job.not_before.unwrap_or_default();
-        expect(
-            "the back-off",
-            state.backoff.contains(&(due, job.id)),
-            backs_off,
-        )?;
-        expect(
-            "the active set",
-            state.active.contains(&job.id),
-            job.state.active().is_some(),
-        )?;
-        expect(
-            "the dead set",
-            state.dead.contains(&job.id),
-            waits && job.dead_dependency.is_some(),
-        )?;
-        let named = state
-            .names
-            .get(&(job.spec.team.clone(), job.spec.name.clone()))
-            == Some(&job.id);
-        expect("the names", named, !job.state.is_ended())?;
+    teams(state)
+}
+
+fn teams(state: &State) -> Result<(), String> {
+    let mut held: BTreeMap<u32, GpuAmount> = BTreeMap::new();
+    for job in state.active_jobs() {
+        if let Some(active) = job.state.active() {
+            let amount = held.entry(job.team).or_default();
+            *amount = *amount + active.allocation.gpu_amount();
+        }
     }
-    let indexed = state.queue.len() + state.dead.len() + state.active.len();
-    let living = state
-        .jobs
-        .values()
-        .filter(|job| !job.state.is_ended())
-        .count();
-    if indexed > living || state.backoff.len() > state.queue.len() || state.names.len() != living {
-        return Err(format!("{indexed} places in the indexes for {living} jobs"));
-    }
-    let known = |id: &JobId| state.jobs.contains_key(id);
-    if !(state.active.iter().all(known) && state.ended.iter().all(known)) {
-        return Err("an index names a job that is forgotten".into());
+    for (id, team) in (0..).zip(state.teams.all()) {
+        let held = held.get(&id).copied().unwrap_or_default();
+        if team.allocated() != held {
+            return Err(format!(
+                "the books of team `{}` say {}, its attempts hold {held}",
+                team.spec.name,
+                team.allocated()
+            ));
+        }
     }
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! One cycle: what to do now, stage by stage, least disruptive first. Same state, same answer, on any machine.
 
-use std::collections::VecDeque;
-use std::ops::Bound;
+use std::collections::{BTreeSet, VecDeque};
 
-use antiphon_types::{Action, AttemptId, Decision, JobId, StopCause};
+use antiphon_types::{Action, Class, Decision, JobId, Millis, Timestamp};
 
 use crate::direct;
 use crate::jobs::JobState;
-use crate::order::{Verdict, walk};
-use crate::preempt::{Room, room_for};
+use crate::nodes;
+use crate::order::Cycle;
 use crate::settle;
 use crate::state::{Mode, State};
 use crate::stop;
@@ -20,30 +19,45 @@ use crate::stop;
 #[must_use]
 pub fn decide(state: &State) -> Decision {
     let mut actions = Vec::new();
-    let settled = settle::ended_attempts(state, &mut actions);
-    let clock = stop::advance(state, &mut actions, &settled);
-    // Jobs whose retry is due but that do not fit yet stand in front: nothing wakes for those.
-    let not_due = (
-        Bound::Excluded((state.now, JobId(u64::MAX))),
-        Bound::Unbounded,
-    );
-    let retry = state.backoff.range(not_due).next().map(|(due, _)| *due);
-    let wake_at = clock.into_iter().chain(retry).min();
+    let mut wake_at = None;
+    let mut again = settle::ended_attempts(state, &mut actions);
+    stop::advance(state, &mut actions);
     if state.mode == Mode::Deciding {
-        abandon(state, &mut actions);
-        // What a settled attempt held is free only once that is applied: the next cycle, which follows at once, starts jobs.
-        if settled.is_empty() {
-            start(state, &mut actions);
+        again |= nodes::put_aside(state, &mut actions);
+        again |= abandon(state, &mut actions);
+        // What a settled attempt held is free, a node put aside is closed, and who waited for a job that is given up may
+        // start, only once that is applied: the next cycle, which follows at once, starts jobs.
+        if !again {
+            (wake_at, again) = start(state, &mut actions);
         }
-        let stopping = stop_begun(&actions);
-        direct::act_on_findings(state, &stopping, &mut actions);
+        direct::act_on_findings(state, &mut actions);
     }
-    Decision { actions, wake_at }
+    again |= stop::is_over_at_once(state, &actions);
+    Decision {
+        actions,
+        wake_at: wake_at.into_iter().chain(next_timer(state)).min(),
+        again,
+    }
 }
 
-/// Ends jobs whose dependency never will succeed, and those that wait for them in turn: a chain falls in one cycle.
-fn abandon(state: &State, actions: &mut Vec<Action>) {
+/// When time alone next changes something. To be asked once a decision is applied: what it has begun has clocks as well.
+#[must_use]
+pub fn next_timer(state: &State) -> Option<Timestamp> {
+    // What came due with the last event is folded by the next one, which has to come later.
+    let soon = state.now.after(Millis::from_millis(1));
+    let slots = state.slots.values().filter_map(|slot| slot.at);
+    slots
+        .filter(|at| *at > state.now)
+        .chain(state.index.next_timer(state))
+        .map(|at| at.max(soon))
+        .min()
+}
+
+/// Ends jobs whose dependency never will succeed, and those that wait for them in turn: a chain falls in one cycle. Says
+/// whether there was one.
+fn abandon(state: &State, actions: &mut Vec<Action>) -> bool {
     let mut doomed: VecDeque<(JobId, JobId)> = state
+        .index
         .dead
         .iter()
         .map(|id| {
@@ -51,52 +65,43 @@ fn abandon(state: &State, actions: &mut Vec<Action>) {
             (*id, dependency.expect("a dead job names its dependency"))
         })
         .collect();
-    let mut met = state.dead.clone();
+    let mut met = state.index.dead.clone();
     while let Some((job, dependency)) = doomed.pop_front() {
         actions.push(Action::Abandon { job, dependency });
-        // A held one learns of it when it is released.
+        // A held one learns of it when it is released; one that waits for any end may start now.
         let waiting = state.jobs[&job].dependents.iter().filter(|id| {
-            let pending = matches!(state.jobs[id].state, JobState::Pending { .. });
-            pending && met.insert(**id)
+            let dependent = &state.jobs[id];
+            let pending = matches!(dependent.state, JobState::Pending { .. });
+            let falls =
+                dependent.waiting_for.contains(&job) || dependent.waiting_for_start.contains(&job);
+            pending && falls && met.insert(**id)
         });
         doomed.extend(waiting.map(|id| (*id, job)));
     }
+    !met.is_empty()
 }
 
-/// Starts what fits, in service order, and makes room for what does not.
-fn start(state: &State, actions: &mut Vec<Action>) {
-    let mut stopped = stop_begun(actions);
-    walk(state, |job, verdict, free| {
-        match verdict {
-            Verdict::Starts(allocation) => {
-                let attempt = AttemptId {
-                    job: job.id,
-                    number: job.launches + 1,
-                };
-                actions.push(Action::Launch {
-                    attempt,
-                    allocation,
-                });
-            }
-            Verdict::Blocked => {
-                if let Room::Victims(victims) = room_for(state, job, free) {
-                    for victim in victims {
-                        // One cycle begins at most one stop of an attempt, whoever asks for it.
-                        if !stopped.contains(&victim.id) {
-                            stopped.push(victim.id);
-                            let cause = StopCause::Priority { preemptor: job.id };
-                            stop::begin(state, victim, cause, actions);
-                        }
-                    }
-                }
-            }
-            Verdict::BackOff | Verdict::Behind(_) => (),
-        }
-    });
+/// Class by class: starts what fits, holds nodes back for what does not, and makes room. Says when to look again, and
+/// whether at once, since this cycle has spent all it may.
+fn start(state: &State, actions: &mut Vec<Action>) -> (Option<Timestamp>, bool) {
+    if state.index.queue.len() == 0 && state.slots.is_empty() {
+        return (None, false);
+    }
+    let mut cycle = Cycle::new(state, stop_begun(actions));
+    for class in Class::ALL {
+        cycle.start_reserved(class);
+        cycle.start_queue(class);
+        cycle.backfill(class);
+        cycle.reserve(class);
+        cycle.make_room(class);
+    }
+    let again = cycle.is_spent() && !cycle.actions.is_empty();
+    actions.append(&mut cycle.actions);
+    (cycle.wake_at, again)
 }
 
 /// Jobs whose attempt this cycle has begun to stop, or stops further.
-fn stop_begun(actions: &[Action]) -> Vec<JobId> {
+pub(crate) fn stop_begun(actions: &[Action]) -> BTreeSet<JobId> {
     actions
         .iter()
         .filter_map(|action| match action {
@@ -105,6 +110,9 @@ fn stop_begun(actions: &[Action]) -> Vec<JobId> {
             | Action::Kill { .. }
             | Action::Settle { .. }
             | Action::Direct { .. }
+            | Action::Reserve { .. }
+            | Action::Unreserve { .. }
+            | Action::PutAside { .. }
             | Action::Abandon { .. } => None,
         })
         .collect()

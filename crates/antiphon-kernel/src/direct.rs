@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Action, AttemptId, Directive, DirectiveBody, DirectiveId, DirectiveScope, JobId, RuleMode,
+    Action, AttemptId, Directive, DirectiveBody, DirectiveId, DirectiveScope, RuleMode,
     ShardEvidence, Timestamp,
 };
 
+use crate::decide::stop_begun;
 use crate::jobs::{Job, JobState};
 use crate::state::State;
 
@@ -34,15 +35,15 @@ pub(crate) fn issue(
 }
 
 /// Lowers the weight of shards with a finding against them, where the job allows it.
-pub(crate) fn act_on_findings(state: &State, stopping: &[JobId], actions: &mut Vec<Action>) {
-    for job in state
-        .active_jobs()
-        .filter(|job| job.spec.data.rules == RuleMode::Auto)
-    {
+pub(crate) fn act_on_findings(state: &State, actions: &mut Vec<Action>) {
+    let stopping = stop_begun(actions);
+    for id in &state.index.findings {
+        let job = &state.jobs[id];
         let JobState::Running { active } = &job.state else {
             continue;
         };
-        if !active.attached || stopping.contains(&job.id) {
+        let acts = job.spec.data.rules == RuleMode::Auto;
+        if !acts || !active.attached || stopping.contains(id) {
             continue;
         }
         let unanswered = job

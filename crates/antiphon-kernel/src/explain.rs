@@ -1,70 +1,113 @@
-//! Why a job waits, with numbers. Computed from the state when somebody asks, by the walk that also decides; never stored.
+//! Why a job waits, with numbers: every constraint, the ruling one first, and the smallest change that would start it now.
+//! Computed from the state when somebody asks, by the cycle that also decides; never stored.
 
-use std::collections::BTreeMap;
+mod blocked;
+mod change;
 
-use antiphon_types::{
-    BestNode, GpuAmount, Holder, JobId, JobSpec, Millis, NodeSpec, NodeState, TaskAllocation,
-    Timestamp, WaitReason,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
+use antiphon_types::{Class, JobId, JobSpec, Millis, Timestamp, WaitReason};
+
+pub use self::change::{Change, altered, smallest_change};
 use crate::apply::submit;
-use crate::capacity::{Capacity, Free};
-use crate::jobs::{Job, JobState, StopPhase};
-use crate::order::{Verdict, walk};
-use crate::preempt::{Room, room_for, stopping};
+use crate::jobs::{Job, JobState};
+use crate::order::{Cycle, Verdict};
 use crate::state::{Mode, State};
-use crate::stop::waits_until;
 
-/// Holders that a reason names.
-const HOLDERS_MAX: usize = 5;
-
-/// Why each job that waits does so at `now`, the ruling reason of each.
+/// Everything that keeps a job from running at `now`, the ruling reason first; nothing for one that runs or has ended.
 #[must_use]
-pub fn waiting(state: &State, now: Timestamp) -> BTreeMap<JobId, WaitReason> {
-    let mut reasons = BTreeMap::new();
-    walk(state, |job, verdict, free| {
-        let reason = match verdict {
-            Verdict::Starts(_) => stopped_deciding(state),
-            Verdict::BackOff => back_off(job, now),
-            Verdict::Behind(front) => Some(WaitReason::Behind {
-                job: front,
-                class: state.jobs[&front].spec.class,
-            }),
-            Verdict::Blocked => Some(blocked(state, job, free, now)),
-        };
-        reasons.extend(reason.map(|reason| (job.id, reason)));
-    });
-    for job in state.jobs.values() {
-        match job.state {
-            JobState::Held { .. } => {
-                reasons.insert(job.id, WaitReason::Held);
-            }
-            JobState::Pending { .. } if !job.waiting_for.is_empty() => {
-                let jobs = job.waiting_for.iter().copied().collect();
-                reasons.insert(job.id, WaitReason::After { jobs });
-            }
-            JobState::Pending { .. }
-            | JobState::Starting { .. }
-            | JobState::Running { .. }
-            | JobState::Stopping { .. }
-            | JobState::Succeeded { .. }
-            | JobState::Failed { .. }
-            | JobState::Canceled { .. } => (),
+pub fn reasons(state: &State, job: &Job, now: Timestamp) -> Vec<WaitReason> {
+    reasons_in(&mut None, state, job, now)
+}
+
+/// The ruling reason of each of these jobs that waits, with one look at the cluster for all of them.
+#[must_use]
+pub fn ruling<'a>(
+    state: &'a State,
+    jobs: impl IntoIterator<Item = &'a Job>,
+    now: Timestamp,
+) -> BTreeMap<JobId, WaitReason> {
+    let mut cycle = None;
+    let jobs = jobs.into_iter();
+    jobs.filter_map(|job| {
+        let reasons = reasons_in(&mut cycle, state, job, now);
+        Some((job.id, reasons.into_iter().next()?))
+    })
+    .collect()
+}
+
+/// The first jobs of the queue, in the order in which they are served as things stand.
+#[must_use]
+pub fn queue(state: &State, max: usize) -> Vec<JobId> {
+    let mut cycle = Cycle::new(state, BTreeSet::new());
+    let mut queue = Vec::new();
+    for class in Class::ALL {
+        let mut jobs = cycle.blocked(class);
+        while queue.len() < max
+            && let Some(job) = jobs.next(&mut cycle)
+        {
+            queue.push(job.id);
         }
+    }
+    queue
+}
+
+/// A cycle that has started nothing yet serves the next job as well.
+fn reasons_in<'a>(
+    cycle: &mut Option<Cycle<'a>>,
+    state: &'a State,
+    job: &'a Job,
+    now: Timestamp,
+) -> Vec<WaitReason> {
+    let mut reasons = Vec::new();
+    match job.state {
+        JobState::Held { .. } => reasons.push(WaitReason::Held),
+        JobState::Pending { .. } => (),
+        JobState::Starting { .. }
+        | JobState::Running { .. }
+        | JobState::Stopping { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => return Vec::new(),
+    }
+    reasons.extend(stopped_deciding(state));
+    dependencies(job, &mut reasons);
+    reasons.extend(throttle(state, job));
+    reasons.extend(back_off(job, now));
+    if reasons.is_empty() {
+        let mut fresh = cycle
+            .take()
+            .unwrap_or_else(|| Cycle::new(state, BTreeSet::new()));
+        reasons.extend(in_queue(&mut fresh, job, now));
+        *cycle = Some(fresh).filter(|cycle| cycle.started.is_empty());
     }
     reasons
 }
 
-/// Why a job would wait if it were submitted now; nothing if it would start at once.
+/// The reason that rules.
 #[must_use]
-pub fn would_wait(state: &State, spec: &JobSpec, now: Timestamp) -> Option<WaitReason> {
-    // On a copy: what is tried out leaves no trace.
-    let mut state = state.clone();
-    let id = submit(&mut state, spec);
-    waiting(&state, now).remove(&id)
+pub fn reason(state: &State, job: &Job, now: Timestamp) -> Option<WaitReason> {
+    reasons(state, job, now).into_iter().next()
 }
 
-/// A job that fits and does not start: only an operator or safe mode can keep it.
+/// Why a job would wait if it were submitted now; nothing if it would start at once.
+#[must_use]
+pub fn would_wait(state: &State, spec: &JobSpec, now: Timestamp) -> Vec<WaitReason> {
+    let (state, id) = with(state, spec);
+    let mut reasons = reasons(&state, &state.jobs[&id], now);
+    reasons.retain(|reason| *reason != WaitReason::Turn);
+    reasons
+}
+
+/// A copy in which a job has been submitted: what is tried out leaves no trace.
+#[must_use]
+pub fn with(state: &State, spec: &JobSpec) -> (State, JobId) {
+    let mut state = state.clone();
+    let id = submit(&mut state, spec);
+    (state, id)
+}
+
+/// Only an operator or safe mode can keep a job that fits.
 fn stopped_deciding(state: &State) -> Option<WaitReason> {
     match &state.mode {
         Mode::Deciding => None,
@@ -75,8 +118,37 @@ fn stopped_deciding(state: &State) -> Option<WaitReason> {
     }
 }
 
+fn dependencies(job: &Job, reasons: &mut Vec<WaitReason>) {
+    let list = |jobs: &BTreeSet<JobId>| (!jobs.is_empty()).then(|| jobs.iter().copied().collect());
+    if let Some(jobs) = list(&job.waiting_for) {
+        reasons.push(WaitReason::After { jobs });
+    }
+    if let Some(jobs) = list(&job.waiting_for_end) {
+        reasons.push(WaitReason::AfterEnd { jobs });
+    }
+    if let Some(jobs) = list(&job.waiting_for_start) {
+        reasons.push(WaitReason::AfterStart { jobs });
+    }
+}
+
+fn throttle(state: &State, job: &Job) -> Option<WaitReason> {
+    let member = job.array.filter(|_| job.throttled)?;
+    let at_once = state.index.unthrottled.get(&member.first).copied();
+    let at_once = at_once.unwrap_or(0);
+    Some(WaitReason::Throttled {
+        running: at_once,
+        at_once,
+    })
+}
+
 fn back_off(job: &Job, now: Timestamp) -> Option<WaitReason> {
     let until = job.not_before?;
+    if job.launches == 0 {
+        return Some(WaitReason::NotBefore {
+            at: until,
+            left: until.since(now),
+        });
+    }
     let (failures, failures_max) = (job.failures, job.spec.retry.retries_max.saturating_add(1));
     Some(WaitReason::BackOff {
         until,
@@ -86,130 +158,40 @@ fn back_off(job: &Job, now: Timestamp) -> Option<WaitReason> {
     })
 }
 
-fn blocked(state: &State, job: &Job, free: &Capacity<'_>, now: Timestamp) -> WaitReason {
-    match room_for(state, job, free) {
-        Room::Coming => {
-            let jobs = stopping(state).map(|(victim, _)| victim.id).collect();
-            let until = stopping(state).map(|(victim, _)| gone_by(victim)).max();
-            return victims(jobs, until.unwrap_or(now), now);
-        }
-        Room::Victims(chosen) => {
-            let grace = chosen.iter().map(|victim| victim.spec.grace).max();
-            let until = now
-                .after(state.policy.checkpoint_wait_ms_max)
-                .after(grace.unwrap_or_default());
-            return victims(chosen.iter().map(|job| job.id).collect(), until, now);
-        }
-        Room::None => (),
+fn in_queue<'a>(cycle: &mut Cycle<'a>, job: &'a Job, now: Timestamp) -> Vec<WaitReason> {
+    let state = cycle.state;
+    let mut reasons = Vec::new();
+    let mut class = job.spec.class;
+    while let Err(verdict) = cycle.barred(job, class) {
+        reasons.extend(blocked::of_team(state, cycle, job, &verdict, now));
+        // What its team's quota or budget does not cover counts as less, and may start as that.
+        class = match verdict {
+            Verdict::OverQuota if class < Class::Standard => Class::Standard,
+            Verdict::OverBudget if class < Class::BestEffort => Class::BestEffort,
+            Verdict::Starts
+            | Verdict::Unfit
+            | Verdict::Limit(_)
+            | Verdict::OverQuota
+            | Verdict::OverBudget => return reasons,
+        };
     }
-    // A gang of several types is told by the first that it names: one sentence cannot weigh them all.
-    let asked = job.spec.gpus();
-    let gpu_type = job
-        .spec
-        .roles
-        .iter()
-        .find_map(|role| role.shape.gpu_type.clone());
-    let serves = |spec: &NodeSpec| {
-        spec.gpus > 0
-            && gpu_type
-                .as_ref()
-                .is_none_or(|wanted| *wanted == spec.gpu_type)
-    };
-    // A share fits beside others on a GPU; whole GPUs have to be free whole.
-    let usable = |free: &Free| match asked.whole() {
-        Some(_) => {
-            GpuAmount::from_gpus(u32::try_from(free.whole_gpus().count()).unwrap_or(u32::MAX))
+    match cycle.try_start(job, class) {
+        Verdict::Starts => {
+            // What only lowers its class keeps nobody.
+            reasons.clear();
+            reasons.push(WaitReason::Turn);
+            reasons
         }
-        None => free.gpus.iter().copied().max().unwrap_or_default(),
-    };
-    let nodes = || {
-        free.nodes
-            .iter()
-            .map(|(name, (spec, free))| (*name, *spec, free))
-    };
-    let serving = || nodes().filter(|(_, spec, _)| serves(spec));
-    let all: GpuAmount = serving().map(|(_, _, free)| usable(free)).sum();
-    let best = serving().max_by_key(|(name, _, free)| (usable(free), std::cmp::Reverse(*name)));
-    let in_one = best.is_some_and(|(_, _, free)| usable(free) >= asked);
-    if asked.is_zero() || in_one {
-        let cpus = job
-            .spec
-            .roles
-            .iter()
-            .map(|role| role.shape.cpus)
-            .max()
-            .unwrap_or(0);
-        let cpus_free = nodes().map(|(_, _, free)| free.cpus).max().unwrap_or(0);
-        return WaitReason::CpusOrMemory { cpus, cpus_free };
-    }
-    let out_of_service = state
-        .nodes
-        .values()
-        .filter(|node| node.state != NodeState::Ready);
-    WaitReason::Gpus {
-        asked,
-        gpu_type: gpu_type.clone(),
-        free: all,
-        best: best.map(|(node, spec, free)| BestNode {
-            node: node.clone(),
-            free: usable(free),
-            total: spec.gpus,
-        }),
-        holders: holders(state, &serves, now),
-        out_of_service: out_of_service
-            .filter(|node| serves(&node.spec))
-            .map(|node| node.spec.gpus)
-            .sum(),
+        Verdict::Unfit | Verdict::Limit(_) | Verdict::OverQuota | Verdict::OverBudget => {
+            let mut why = blocked::by_room(state, cycle, job, class, now);
+            why.append(&mut reasons);
+            why
+        }
     }
 }
 
-fn victims(jobs: Vec<JobId>, until: Timestamp, now: Timestamp) -> WaitReason {
-    let left = until.since(now);
-    WaitReason::Victims { jobs, until, left }
-}
-
-/// Who holds GPUs on nodes that could serve, largest first.
-fn holders(state: &State, serves: &dyn Fn(&NodeSpec) -> bool, now: Timestamp) -> Vec<Holder> {
-    let mut holders: Vec<Holder> = state
-        .active_jobs()
-        .filter_map(|job| {
-            let tasks = &job.state.active()?.allocation.tasks;
-            let there = tasks
-                .iter()
-                .filter(|task| serves(&state.nodes[&task.node].spec));
-            let gpus: GpuAmount = there.map(TaskAllocation::gpu_amount).sum();
-            (!gpus.is_zero()).then(|| Holder {
-                job: job.id,
-                class: job.spec.class,
-                gpus,
-                ends_in: predicted_end(job, now),
-            })
-        })
-        .collect();
-    holders.sort_by_key(|holder| (std::cmp::Reverse(holder.gpus), holder.job));
-    holders.truncate(HOLDERS_MAX);
-    holders
-}
-
-/// How long a running job still takes, by its own reports.
+/// How long a running job still takes, as far as anything says so.
 #[must_use]
 pub fn predicted_end(job: &Job, now: Timestamp) -> Option<Millis> {
-    let current = job.state.active()?.attempt;
-    let progress = job
-        .progress
-        .filter(|progress| progress.attempt == current)?;
-    let steps = progress.steps_total.saturating_sub(progress.step);
-    let whole = Millis::from_millis(steps.checked_mul(progress.step_time.as_millis())?);
-    Some(whole.saturating_sub(now.since(progress.at)))
-}
-
-/// When a stopping attempt is gone at the latest.
-fn gone_by(job: &Job) -> Timestamp {
-    let JobState::Stopping { phase, .. } = &job.state else {
-        return Timestamp::ZERO;
-    };
-    match phase {
-        StopPhase::CheckpointWait { .. } => waits_until(phase).after(job.spec.grace),
-        StopPhase::Grace { .. } | StopPhase::Killed => waits_until(phase),
-    }
+    Some(job.state.active()?.terms.ends_at?.since(now))
 }

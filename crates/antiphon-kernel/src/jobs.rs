@@ -3,18 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Allocation, AttemptId, Checkpoint, Directive, DirectiveId, Exit, ExitClass, GpuTime, JobId,
-    JobSpec, Millis, Outcome, ShardEvidence, StopCause, TaskId, Timestamp,
+    Allocation, AttemptId, Checkpoint, Class, Directive, DirectiveId, Exit, ExitClass, GpuTime,
+    JobId, JobSpec, Millis, Outcome, ShardEvidence, StopCause, TaskId, Terms, Timestamp,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::capacity::NodeId;
+use crate::expect::Expectation;
+use crate::teams::TeamId;
 
 /// A job and its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
-    /// What was asked.
+    /// What was asked, as far as antiphon has not changed it since: out-of-memory ladders do.
     pub spec: JobSpec,
+    /// Its team's place in the list of teams.
+    pub(crate) team: TeamId,
+    /// Which member of an array it is, if it is one.
+    pub array: Option<ArrayMember>,
     /// When.
     pub submitted: Timestamp,
     /// Where it stands.
@@ -29,10 +37,46 @@ pub struct Job {
     pub requested: Option<StopCause>,
     /// Dependencies that have not succeeded yet.
     pub waiting_for: BTreeSet<JobId>,
+    /// Dependencies that have not ended yet, where any end will do.
+    pub waiting_for_end: BTreeSet<JobId>,
+    /// Dependencies that have not started yet, where a start will do.
+    pub waiting_for_start: BTreeSet<JobId>,
+    /// Whether as many of its array's jobs as may are in front of it.
+    pub throttled: bool,
     /// Jobs that wait for this one.
     pub dependents: Vec<JobId>,
     /// A dependency that never will succeed.
     pub dead_dependency: Option<JobId>,
+    /// How long the next attempt should run.
+    pub expect: Expectation,
+    /// GPU-time of all its attempts.
+    pub attained: GpuTime,
+    /// Run time whose results are kept: up to the last checkpoint of each attempt.
+    pub served: Millis,
+    /// Whether an attempt ran longer than nine of ten like it: what it claims is no longer believed.
+    pub overran: bool,
+    /// What its remaining GPU-time counts in the order, in thousandths.
+    pub weight_permille: u32,
+    /// Whether it has waited past its class's bound.
+    pub overdue: bool,
+    /// Since when it stands in front of its class, if it does.
+    pub promoted: Option<Timestamp>,
+    /// Whether its deadline counts, if it has one.
+    pub deadline: Option<DeadlineRecord>,
+    /// Whether somebody stayed on nodes that are held for it, longer than it was told.
+    pub delayed: bool,
+    /// Until when it is left alone because it is near its end; given once.
+    pub near_end: Option<Timestamp>,
+    /// When it was preempted, in the last hour.
+    pub preempted: Vec<Timestamp>,
+    /// The job that it last gave way to, while that one has not started.
+    pub gave_way_to: Option<JobId>,
+    /// Steps of its out-of-memory ladder that were taken.
+    pub rungs: u32,
+    /// Whether its next nodes are checked first, since the last ones failed.
+    pub suspicious: bool,
+    /// What is known of idle GPUs of the current attempt.
+    pub idle: Option<IdleRecord>,
     /// The last acknowledged checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// The last progress that mattered.
@@ -110,14 +154,59 @@ pub struct Active {
     pub attempt: AttemptId,
     /// What it holds.
     pub allocation: Allocation,
+    /// The node of each task.
+    pub(crate) nodes: Vec<NodeId>,
+    /// On what terms it was launched; the times move with what it reports.
+    pub terms: Terms,
+    /// As which class it runs: lower than asked where its team's quota or budget did not cover that.
+    pub class: Class,
     /// When it was launched.
     pub launched: Timestamp,
     /// When the last of its tasks started.
     pub started: Option<Timestamp>,
     /// Whether its trainer said hello, so that directives reach it.
     pub attached: bool,
-    /// Its tasks, as in the allocation.
-    pub tasks: BTreeMap<TaskId, TaskPhase>,
+    /// Where each task stands, in the order of the allocation.
+    pub phases: Vec<TaskPhase>,
+    /// Tasks whose command does not run yet.
+    pub(crate) unstarted: u32,
+    /// Tasks that have not ended.
+    pub(crate) living: u32,
+    /// The first task that ended in a way that breaks the gang, by its place in the allocation.
+    pub(crate) broken: Option<u32>,
+}
+
+/// Which member of an array a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayMember {
+    /// The array's first job.
+    pub first: JobId,
+    /// Its index.
+    pub index: u32,
+}
+
+/// Whether a deadline counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadlineRecord {
+    /// It is feasible inside the team's share.
+    Admitted,
+    /// It is not: ignored.
+    Ignored {
+        /// GPU-time that the team's jobs with deadlines up to this one need.
+        needed: GpuTime,
+        /// GPU-time that the team's share gives until then.
+        given: GpuTime,
+    },
+}
+
+/// What is known of an attempt's idle GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleRecord {
+    /// Mean utilization in percent.
+    pub utilization_percent: u32,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// Where a task stands.
@@ -172,6 +261,8 @@ pub struct AttemptRecord {
     pub started: Option<Timestamp>,
     /// When it was settled.
     pub ended: Timestamp,
+    /// As which class it ran.
+    pub class: Class,
     /// Why antiphon stopped it, if it did.
     pub stopped: Option<StopCause>,
     /// How it ended, in words.
@@ -209,6 +300,27 @@ pub struct ShardRecord {
 }
 
 impl Job {
+    /// Whether everything it waits for has come.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.waiting_for.is_empty()
+            && self.waiting_for_end.is_empty()
+            && self.waiting_for_start.is_empty()
+            && self.dead_dependency.is_none()
+    }
+
+    /// Whether it has waited past its class's bound and was told wrongly when it starts: nobody runs in front any more.
+    pub(crate) const fn is_put_off(&self) -> bool {
+        self.promoted.is_some() && self.delayed
+    }
+
+    /// Whether it waits for room alone.
+    pub(crate) fn could_start(&self, now: Timestamp) -> bool {
+        let due = self.not_before.is_none_or(|due| due <= now);
+        let pending = matches!(self.state, JobState::Pending { .. });
+        pending && due && self.is_ready() && !self.throttled
+    }
+
     /// Whether this checkpoint is the last one it acknowledged, told again.
     #[must_use]
     pub fn knows(&self, checkpoint: &Checkpoint) -> bool {
@@ -292,29 +404,76 @@ impl JobState {
 }
 
 impl Active {
-    /// When every task has ended: the exits, in task order.
-    #[must_use]
-    pub fn ended(&self) -> Option<Vec<(&TaskId, &Exit)>> {
-        self.tasks
-            .iter()
-            .map(|(task, phase)| match phase {
-                TaskPhase::Ended { exit, .. } => Some((task, exit)),
-                TaskPhase::Launched | TaskPhase::Started => None,
-            })
-            .collect()
+    /// Its tasks with where they stand, in the order of the allocation.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &TaskPhase)> {
+        let tasks = self.allocation.tasks.iter().zip(&self.phases);
+        tasks.map(|(task, phase)| {
+            let id = TaskId {
+                attempt: self.attempt,
+                role: task.role.clone(),
+                index: task.index,
+            };
+            (id, phase)
+        })
     }
 
-    /// The task that ended first in a way that breaks the gang.
+    /// Where a task stands in the allocation, if it is one of this attempt's.
     #[must_use]
-    pub fn broken_by(&self) -> Option<(&TaskId, &Exit)> {
-        self.tasks
-            .iter()
-            .filter_map(|(task, phase)| match phase {
-                TaskPhase::Ended { exit, .. } if exit.is_clean() => None,
-                TaskPhase::Launched | TaskPhase::Started => None,
-                TaskPhase::Ended { exit, at } => Some((*at, task, exit)),
-            })
-            .min_by_key(|(at, task, _)| (*at, *task))
-            .map(|(_, task, exit)| (task, exit))
+    pub fn position(&self, task: &TaskId) -> Option<usize> {
+        let tasks = &self.allocation.tasks;
+        let first = tasks.iter().position(|held| held.role == task.role)?;
+        let position = first + usize::try_from(task.index).ok()?;
+        let held = tasks.get(position)?;
+        (task.attempt == self.attempt && held.role == task.role && held.index == task.index)
+            .then_some(position)
+    }
+
+    /// Where a task stands, if it is one of this attempt's.
+    #[must_use]
+    pub fn phase(&self, task: &TaskId) -> Option<&TaskPhase> {
+        self.phases.get(self.position(task)?)
+    }
+
+    /// Notes the end of a task.
+    pub(crate) fn end(&mut self, position: usize, exit: &Exit, at: Timestamp) {
+        let phase = &mut self.phases[position];
+        if matches!(phase, TaskPhase::Launched) {
+            self.unstarted -= 1;
+        }
+        *phase = TaskPhase::Ended {
+            exit: exit.clone(),
+            at,
+        };
+        self.living -= 1;
+        if !exit.is_clean() && self.broken.is_none() {
+            self.broken = Some(u32::try_from(position).expect("few tasks"));
+        }
+    }
+
+    /// Whether every task has ended.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.living == 0
+    }
+
+    /// The task that ended first in a way that breaks the gang, by its place in the allocation.
+    #[must_use]
+    pub fn broken_by(&self) -> Option<(usize, &Exit)> {
+        let position = usize::try_from(self.broken?).expect("few tasks");
+        match &self.phases[position] {
+            TaskPhase::Ended { exit, .. } => Some((position, exit)),
+            TaskPhase::Launched | TaskPhase::Started => None,
+        }
+    }
+
+    /// The id of the task at a place in the allocation.
+    #[must_use]
+    pub fn task_id(&self, position: usize) -> TaskId {
+        let task = &self.allocation.tasks[position];
+        TaskId {
+            attempt: self.attempt,
+            role: task.role.clone(),
+            index: task.index,
+        }
     }
 }

@@ -20,27 +20,48 @@
 )]
 
 mod admit;
+mod allowance;
 mod apply;
 mod capacity;
 pub mod check;
+mod deadline;
 mod decide;
 mod direct;
+mod exist;
+mod expect;
 pub mod explain;
+pub mod forecast;
+mod history;
+mod index;
 mod jobs;
+mod ledger;
 mod news;
+mod nodes;
 mod order;
 mod place;
 mod preempt;
+mod queue;
+mod reserve;
 mod settle;
+mod share;
 mod state;
 mod stop;
+mod table;
+mod teams;
 
 pub use admit::{admit, repeated};
 pub use apply::apply;
-pub use capacity::{Capacity, Free};
-pub use decide::decide;
+pub use decide::{decide, next_timer};
 pub use direct::pending_directives;
-pub use jobs::{Active, AttemptRecord, Job, JobState, Progress, ShardRecord, StopPhase, TaskPhase};
+pub use expect::{Expectation, Source};
+pub use jobs::{
+    Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, Progress,
+    ShardRecord, StopPhase, TaskPhase,
+};
+pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};
-pub use place::place;
-pub use state::{CommandRecord, Mode, Node, State};
+pub use place::Demand;
+pub use share::{Standing, standing};
+pub use state::{CommandRecord, Known, Mode, Node, NodeFailure, NodeFree, State};
+pub use table::Jobs;
+pub use teams::{Team, Teams};

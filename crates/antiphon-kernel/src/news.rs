@@ -1,6 +1,8 @@
 //! Whether an observation says anything new. What does not stays out of the log: a quiet job logs nothing, however often
 //! its trainer and its backend repeat themselves.
 
+use std::collections::BTreeSet;
+
 use antiphon_types::{AttemptId, NodeName, NodeSpec, NodeState, Observation, TaskId};
 
 use crate::jobs::{Active, Job, TaskPhase};
@@ -10,7 +12,19 @@ use crate::state::State;
 #[must_use]
 pub fn is_news(state: &State, observation: &Observation) -> bool {
     match observation {
-        Observation::Inventory { nodes } => inventory_differs(state, nodes),
+        Observation::Inventory {
+            nodes,
+            partitions,
+            resources,
+        } => {
+            let known = state.partitions.values();
+            *resources != state.resources
+                || partitions.len() != state.partitions.len()
+                || !partitions
+                    .iter()
+                    .all(|one| known.clone().any(|other| other == one))
+                || inventory_differs(state, nodes)
+        }
         Observation::TaskStarted { task } => {
             matches!(phase(state, task), Some(TaskPhase::Launched))
         }
@@ -55,19 +69,18 @@ fn current(state: &State, attempt: AttemptId) -> Option<(&Job, &Active)> {
 }
 
 fn phase<'a>(state: &'a State, task: &TaskId) -> Option<&'a TaskPhase> {
-    current(state, task.attempt)?.1.tasks.get(task)
+    current(state, task.attempt)?.1.phase(task)
 }
 
 fn inventory_differs(state: &State, offered: &[NodeSpec]) -> bool {
     let is_down = |state: &NodeState| matches!(state, NodeState::Down { .. });
     let known = |spec: &NodeSpec| {
-        let node = state.nodes.get(&spec.name);
+        let node = state.node(&spec.name);
         node.is_some_and(|node| node.spec == *spec && !is_down(&node.state))
     };
-    let still_offered = |name: &NodeName| offered.iter().any(|spec| spec.name == *name);
+    let names: BTreeSet<&NodeName> = offered.iter().map(|spec| &spec.name).collect();
     let gone = state
-        .nodes
-        .iter()
-        .any(|(name, node)| !is_down(&node.state) && !still_offered(name));
+        .nodes()
+        .any(|node| !is_down(&node.state) && !names.contains(&node.spec.name));
     gone || !offered.iter().all(known)
 }

@@ -1,28 +1,58 @@
 //! What becomes of a job whose attempt has ended: finished, tried again, back to the queue, or ended for good.
 
-use antiphon_types::{Action, AttemptId, Exit, ExitClass, JobId, Millis, Outcome, StopCause};
+use antiphon_types::{Action, AttemptId, Exit, ExitClass, Millis, Outcome, StopCause};
 
+use crate::capacity::NodeId;
 use crate::jobs::{Active, Job, JobState};
 use crate::state::State;
 
-/// Settles every attempt whose tasks have all ended; returns their jobs.
-pub(crate) fn ended_attempts(state: &State, actions: &mut Vec<Action>) -> Vec<JobId> {
-    let mut settled = Vec::new();
-    for job in state.active_jobs() {
-        let Some(active) = job.state.active() else {
+/// Settles every attempt whose tasks have all ended; says whether there was one.
+pub(crate) fn ended_attempts(state: &State, actions: &mut Vec<Action>) -> bool {
+    let before = actions.len();
+    for id in &state.index.stirred {
+        let job = &state.jobs[id];
+        let Some(active) = job.state.active().filter(|active| active.is_over()) else {
             continue;
         };
-        if let Some(exits) = active.ended() {
-            let clean = exits.iter().all(|(_, exit)| exit.is_clean());
-            let outcome = outcome(state, job, active, clean);
-            actions.push(Action::Settle {
-                attempt: active.attempt,
-                outcome,
-            });
-            settled.push(job.id);
-        }
+        let clean = active.broken.is_none();
+        let outcome = outcome(state, job, active, clean);
+        actions.push(Action::Settle {
+            attempt: active.attempt,
+            outcome,
+        });
     }
-    settled
+    actions.len() > before
+}
+
+/// The nodes that an ended attempt's exit speaks against, and whether a check of the node itself does.
+pub(crate) fn failed_nodes(job: &Job, active: &Active) -> Vec<(NodeId, bool)> {
+    let stopped = matches!(job.state, JobState::Stopping { .. });
+    let Some((position, exit)) = active.broken_by() else {
+        return Vec::new();
+    };
+    let checked = matches!(exit, Exit::Unfit { .. });
+    // What ends while it is being stopped says nothing about its node.
+    let broke_itself = !stopped || is_broken_gang(job);
+    let hardware = classify(exit) == ExitClass::Hardware && broke_itself;
+    if checked || hardware {
+        vec![(active.nodes[position], checked)]
+    } else {
+        Vec::new()
+    }
+}
+
+fn is_broken_gang(job: &Job) -> bool {
+    let cause = match &job.state {
+        JobState::Stopping { cause, .. } => Some(cause),
+        JobState::Pending { .. }
+        | JobState::Starting { .. }
+        | JobState::Running { .. }
+        | JobState::Held { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => None,
+    };
+    matches!(cause, Some(StopCause::GangBroken { .. }))
 }
 
 fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
@@ -43,11 +73,13 @@ fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
     match job.requested.as_ref().or(begun) {
         Some(StopCause::Cancel) => Outcome::Canceled,
         Some(StopCause::Hold) if !finished => Outcome::Held,
-        Some(StopCause::Priority { .. } | StopCause::Drain { .. } | StopCause::Operator)
-            if !finished =>
-        {
-            Outcome::Requeued
-        }
+        Some(
+            StopCause::Priority { .. }
+            | StopCause::Reclaim { .. }
+            | StopCause::Drain { .. }
+            | StopCause::Idle { .. }
+            | StopCause::Operator,
+        ) if !finished => Outcome::Requeued,
         Some(StopCause::Limit) if !finished => Outcome::Failed {
             class: ExitClass::Limit,
         },
@@ -75,6 +107,11 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
     match class {
         // Nothing was started, so nothing failed: the launch check kept an old leader's or a stopping attempt's task out.
         ExitClass::Superseded | ExitClass::Preempted | ExitClass::Done => Outcome::Requeued,
+        // The same again would end the same; the next step of its ladder is not the same.
+        ExitClass::OutOfMemory if next_rung(job) => Outcome::Retried {
+            class,
+            not_before: state.now,
+        },
         ExitClass::OutOfMemory
         | ExitClass::DataError
         | ExitClass::Unstartable
@@ -84,6 +121,8 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
             class,
             not_before: state.now.after(backoff(job)),
         },
+        // The command never ran: its node failed, not the job.
+        ExitClass::Hardware if matches!(exit, Exit::Unfit { .. }) => Outcome::Requeued,
         ExitClass::Hardware | ExitClass::Software if job.failures >= job.spec.retry.retries_max => {
             Outcome::Failed { class }
         }
@@ -92,6 +131,10 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
             not_before: state.now.after(backoff(job)),
         },
     }
+}
+
+fn next_rung(job: &Job) -> bool {
+    usize::try_from(job.rungs).is_ok_and(|taken| taken < job.spec.ladder.len())
 }
 
 /// What an exit says about trying again.
@@ -112,7 +155,7 @@ pub(crate) const fn classify(exit: &Exit) -> ExitClass {
         Exit::Unstartable { .. } => ExitClass::Unstartable,
         Exit::Superseded | Exit::Unreachable => ExitClass::Superseded,
         Exit::NotLaunched { .. } => ExitClass::NotLaunched,
-        Exit::Lost { .. } => ExitClass::Hardware,
+        Exit::Lost { .. } | Exit::Unfit { .. } => ExitClass::Hardware,
     }
 }
 

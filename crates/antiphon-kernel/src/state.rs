@@ -1,39 +1,86 @@
 //! Everything the kernel knows, as one value: a fold over the log. Changed by `apply` alone, read by everyone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Deref;
 
-use antiphon_types::{Class, JobId, NodeName, NodeSpec, NodeState, Policy, Seq, Timestamp};
-use serde::{Deserialize, Serialize};
+use antiphon_types::{
+    Bytes, GpuAmount, GpuTime, JobId, Maintenance, NodeName, NodeSpec, NodeState, PartitionSpec,
+    Policy, Seq, Slot, Timestamp,
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::capacity::Free;
+use crate::capacity::NodeId;
+use crate::history::History;
+use crate::index::Index;
 use crate::jobs::Job;
+use crate::place::Demand;
+use crate::table::Jobs;
+use crate::teams::Teams;
 
-/// Everything the kernel knows.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Everything the kernel knows: what is stored, and indexes that follow from it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
+    pub(crate) known: Known,
+    pub(crate) index: Index,
+}
+
+/// What is stored of the state.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Known {
     pub(crate) now: Timestamp,
     pub(crate) seq: Seq,
     pub(crate) policy: Policy,
     pub(crate) mode: Mode,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: Jobs,
     /// The id of the newest job.
     pub(crate) jobs_submitted: u64,
-    pub(crate) nodes: BTreeMap<NodeName, Node>,
-    /// Pending jobs whose dependencies have succeeded, in service order.
-    pub(crate) queue: BTreeSet<(Class, JobId)>,
-    /// Jobs whose retry is not due yet, by due time.
-    pub(crate) backoff: BTreeSet<(Timestamp, JobId)>,
-    /// Pending jobs with a dependency that never will succeed.
-    pub(crate) dead: BTreeSet<JobId>,
-    /// Jobs that hold an allocation.
-    pub(crate) active: BTreeSet<JobId>,
-    /// Names of jobs that have not ended, by team.
-    pub(crate) names: BTreeMap<(String, String), JobId>,
+    /// In the order in which they were first offered; none is ever forgotten.
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) partitions: BTreeMap<String, PartitionSpec>,
+    /// Resources that belong to no node, all of each.
+    pub(crate) resources: BTreeMap<String, u64>,
+    pub(crate) teams: Teams,
+    pub(crate) history: History,
+    /// GPUs of the tasks really seen: what holes are worth keeping.
+    pub(crate) demand: Demand,
+    /// What is held back for blocked jobs.
+    pub(crate) slots: BTreeMap<JobId, Slot>,
+    /// Planned times in which nodes take no tasks.
+    pub(crate) maintenance: Vec<Maintenance>,
+    /// When attempts were preempted, in the last hour, the oldest first.
+    pub(crate) preemptions: VecDeque<Timestamp>,
     /// Ended jobs, oldest first.
     pub(crate) ended: VecDeque<JobId>,
     pub(crate) command_ids: BTreeMap<String, CommandRecord>,
     /// The keys of `command_ids`, oldest first.
     pub(crate) command_order: VecDeque<String>,
+}
+
+impl Deref for State {
+    type Target = Known;
+    fn deref(&self) -> &Known {
+        &self.known
+    }
+}
+
+impl Serialize for State {
+    /// What is stored alone: indexes follow from it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.known.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Known::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl From<Known> for State {
+    fn from(known: Known) -> Self {
+        let index = Index::of(&known);
+        Self { known, index }
+    }
 }
 
 /// Whether the kernel decides.
@@ -55,17 +102,46 @@ pub enum Mode {
     },
 }
 
-/// A node and what is free on it.
+/// A node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// What its backend says of it.
     pub spec: NodeSpec,
     /// Whether it takes tasks.
     pub state: NodeState,
-    /// What the operator who drains it wrote; kept while the node is down, so that it comes back drained.
+    /// What the operator who drains it wrote, or what convicted it; kept while the node is down, so that it comes back
+    /// drained.
     pub drained: Option<String>,
-    /// What no attempt holds.
-    pub free: Free,
+    /// Whether it steps in for another, if it is a spare.
+    pub stepped_in: bool,
+    /// Hardware failures of attempts on it that still count against it.
+    pub failures: Vec<NodeFailure>,
+}
+
+/// A hardware failure of an attempt on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFailure {
+    /// Whose job it was: one team's code alone convicts no node.
+    pub team: String,
+    /// The job.
+    pub job: JobId,
+    /// When.
+    pub at: Timestamp,
+    /// Whether a check of the node itself failed: that convicts it alone.
+    pub checked: bool,
+}
+
+/// What no attempt holds of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeFree {
+    /// GPUs of which nothing is held.
+    pub gpus_whole: u32,
+    /// What is free of GPUs that jobs share.
+    pub gpus_shared: GpuAmount,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory.
+    pub memory: Bytes,
 }
 
 /// What an idempotency key was used for.
@@ -94,9 +170,14 @@ impl Node {
             self.state = self.offered();
         }
     }
+
+    /// Whether it takes tasks, as far as its own state goes.
+    pub(crate) fn is_in_service(&self) -> bool {
+        self.state == NodeState::Ready && (!self.spec.spare || self.stepped_in)
+    }
 }
 
-impl State {
+impl Known {
     /// The time of the last event.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
@@ -119,7 +200,7 @@ impl State {
     }
     /// Every job that has not been forgotten.
     #[must_use]
-    pub const fn jobs(&self) -> &BTreeMap<JobId, Job> {
+    pub const fn jobs(&self) -> &Jobs {
         &self.jobs
     }
     /// One job.
@@ -135,30 +216,107 @@ impl State {
             newest => Some(JobId(newest)),
         }
     }
-    /// Every node ever offered.
+    /// The partitions that nodes name and whose features are known.
     #[must_use]
-    pub const fn nodes(&self) -> &BTreeMap<NodeName, Node> {
-        &self.nodes
+    pub const fn partitions(&self) -> &BTreeMap<String, PartitionSpec> {
+        &self.partitions
+    }
+    /// Resources that belong to no node, all of each.
+    #[must_use]
+    pub const fn resources(&self) -> &BTreeMap<String, u64> {
+        &self.resources
+    }
+    /// The teams and their books.
+    #[must_use]
+    pub const fn teams(&self) -> &Teams {
+        &self.teams
+    }
+    /// What is held back for blocked jobs.
+    #[must_use]
+    pub const fn slots(&self) -> &BTreeMap<JobId, Slot> {
+        &self.slots
+    }
+    /// Planned times in which nodes take no tasks.
+    #[must_use]
+    pub fn maintenance(&self) -> &[Maintenance] {
+        &self.maintenance
+    }
+}
+
+impl State {
+    /// Every node ever offered, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.index.node_ids.values().map(|id| self.node_at(*id))
+    }
+    /// The node of this name.
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.index.node_ids.get(name).map(|id| self.node_at(*id))
+    }
+    pub(crate) fn node_at(&self, id: NodeId) -> &Node {
+        &self.nodes[usize::try_from(id).expect("few nodes")]
     }
     /// Jobs that hold an allocation, oldest first.
     pub fn active_jobs(&self) -> impl Iterator<Item = &Job> {
-        self.active.iter().map(|id| &self.jobs[id])
+        self.index.active.iter().map(|id| &self.jobs[id])
     }
     /// Whether a job stands in the queue.
     #[must_use]
     pub fn is_queued(&self, id: JobId) -> bool {
-        let job = self.jobs.get(&id);
-        job.is_some_and(|job| self.queue.contains(&(job.spec.class, id)))
+        self.index.queue.holds(id)
     }
-    /// The pending jobs whose dependencies have succeeded, in service order.
-    pub fn queued_jobs(&self) -> impl Iterator<Item = &Job> {
-        self.queue.iter().map(|(_, id)| &self.jobs[id])
+    /// How many jobs stand in the queue.
+    #[must_use]
+    pub fn queue_length(&self) -> usize {
+        self.index.queue.len()
     }
-    /// The newest job of a team with this name that has not ended.
+    /// The job of a team with this name that has not ended.
     #[must_use]
     pub fn job_named(&self, team: &str, name: &str) -> Option<&Job> {
-        self.names
-            .get(&(team.to_owned(), name.to_owned()))
-            .map(|id| &self.jobs[id])
+        let id = self.index.named(self.teams.id(team)?, name)?;
+        Some(&self.jobs[&id])
+    }
+    /// What no attempt holds of a node.
+    #[must_use]
+    pub fn free_on(&self, node: &NodeName) -> Option<NodeFree> {
+        let id = *self.index.node_ids.get(node)?;
+        let capacity = &self.index.capacity;
+        let parts = capacity.parts().iter().filter(|part| part.node == id);
+        let room = capacity.room(id);
+        Some(NodeFree {
+            gpus_whole: capacity.whole_gpus(id).count_ones(),
+            gpus_shared: parts.map(|part| part.free).sum(),
+            cpus: room.cpus,
+            memory: room.memory,
+        })
+    }
+    /// The job that a node is held back for, if it is.
+    #[must_use]
+    pub fn held_for(&self, node: &NodeName) -> Option<JobId> {
+        let id = *self.index.node_ids.get(node)?;
+        self.index.capacity.hold_on(id)?.job
+    }
+    /// GPUs that a team holds, its parts included.
+    #[must_use]
+    pub fn team_holds(&self, team: &str) -> GpuAmount {
+        let id = self.teams.id(team);
+        id.map(|id| self.index.holdings.all(id)).unwrap_or_default()
+    }
+    /// GPU-time that a team has borrowed beyond its quota, and what it has lent of it, its parts included.
+    #[must_use]
+    pub fn team_debts(&self, team: &str) -> Option<(GpuTime, GpuTime)> {
+        let id = self.teams.id(team)?;
+        let held = self.index.holdings.all(id);
+        Some(self.teams.get(id).debts(held, self.now))
+    }
+    /// Attempts on a node.
+    pub fn tenants(&self, node: &NodeName) -> BTreeSet<JobId> {
+        let tenants = self
+            .index
+            .node_ids
+            .get(node)
+            .map(|id| self.index.tenants_of(*id));
+        let tenants = tenants.into_iter().flatten();
+        tenants.map(|tenant| tenant.job).collect()
     }
 }

@@ -1,10 +1,14 @@
 //! The two clocks of a stop. First: directive to acknowledged checkpoint. Second: SIGTERM to SIGKILL. Code that never
 //! attached goes straight to the second. Every SIGKILL names its evidence.
 
-use antiphon_types::{Action, DirectiveBody, JobId, Millis, StopCause, Timestamp};
+use std::collections::BTreeSet;
 
+use antiphon_types::{Action, DirectiveBody, JobId, Millis, NodeName, StopCause, Timestamp};
+
+use crate::decide::stop_begun;
 use crate::direct::issue;
-use crate::jobs::{Active, Job, JobState, StopPhase, TaskPhase};
+use crate::index::idle_until;
+use crate::jobs::{Active, Job, JobState, StopPhase};
 use crate::state::State;
 
 /// How long a directive takes to reach a trainer: it asks once a second, and a second more for a busy machine.
@@ -39,6 +43,8 @@ pub(crate) fn begin(state: &State, job: &Job, cause: StopCause, actions: &mut Ve
 const fn saves_first(cause: &StopCause) -> bool {
     match cause {
         StopCause::Priority { .. }
+        | StopCause::Reclaim { .. }
+        | StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Hold
         | StopCause::Operator
@@ -68,23 +74,21 @@ fn checkpoint_wait(state: &State, job: &Job) -> Millis {
         .min(state.policy.checkpoint_wait_ms_max)
 }
 
-/// Moves every stop on: what people asked, what broke, whose clock ran out. Says when the next clock does.
-pub(crate) fn advance(
-    state: &State,
-    actions: &mut Vec<Action>,
-    settled: &[JobId],
-) -> Option<Timestamp> {
-    let mut wake_at = None;
-    let mut wake =
-        |at: Timestamp| wake_at = Some(wake_at.map_or(at, |earlier: Timestamp| earlier.min(at)));
-    for job in state.active_jobs().filter(|job| !settled.contains(&job.id)) {
+/// Moves every stop on: what people asked, what broke, whose clock ran out, whose node goes into maintenance.
+pub(crate) fn advance(state: &State, actions: &mut Vec<Action>) {
+    let due = state
+        .index
+        .clocks
+        .iter()
+        .take_while(|(at, _)| *at <= state.now);
+    let mut moved: BTreeSet<JobId> = due.map(|(_, id)| *id).collect();
+    moved.extend(&state.index.stirred);
+    for id in moved {
+        let job = &state.jobs[&id];
         match &job.state {
             JobState::Starting { active } | JobState::Running { active } => {
-                let limit = ends_by(job, active);
-                if let Some(cause) = reason_to_stop(state, job, active, limit) {
+                if let Some(cause) = reason_to_stop(state, job, active) {
                     begin(state, job, cause, actions);
-                } else if let Some(limit) = limit {
-                    wake(limit);
                 }
             }
             JobState::Stopping {
@@ -92,36 +96,98 @@ pub(crate) fn advance(
                 cause,
                 phase,
                 ..
-            } => match *phase {
-                // A cancel overtakes a wait for a checkpoint that nobody wants any more.
-                StopPhase::CheckpointWait { .. } if job.requested == Some(StopCause::Cancel) => {
-                    actions.push(terminate(state, job, active, StopCause::Cancel));
-                }
-                StopPhase::CheckpointWait { .. } => {
-                    let until = waits_until(phase);
-                    if until <= state.now {
-                        actions.push(terminate(state, job, active, cause.clone()));
-                    } else {
-                        wake(until);
-                    }
-                }
-                StopPhase::Grace { kill_at } if kill_at <= state.now => {
-                    actions.push(Action::Kill {
-                        attempt: active.attempt,
-                        evidence: format!("its grace of {} after SIGTERM is over", job.spec.grace),
-                    })
-                }
-                StopPhase::Grace { kill_at } => wake(kill_at),
-                StopPhase::Killed => (),
-            },
+            } if !active.is_over() => go_on(state, job, active, cause, phase, actions),
+            JobState::Stopping { .. } => (),
             JobState::Pending { .. }
             | JobState::Held { .. }
             | JobState::Succeeded { .. }
             | JobState::Failed { .. }
-            | JobState::Canceled { .. } => unreachable!("only attempts are active"),
+            | JobState::Canceled { .. } => unreachable!("only attempts have clocks"),
         }
     }
-    wake_at
+    let begun = stop_begun(actions);
+    for (job, node) in in_maintenance(state) {
+        let cause = StopCause::Drain { node: node.clone() };
+        if !begun.contains(&job.id) {
+            begin(state, job, cause, actions);
+        }
+    }
+}
+
+/// Whether a clock that these actions start has run out already: a grace of nothing. No timer tells of it.
+pub(crate) fn is_over_at_once(state: &State, actions: &[Action]) -> bool {
+    actions.iter().any(|action| match action {
+        Action::Yield { until, .. } => *until <= state.now,
+        Action::Terminate { kill_at, .. } => *kill_at <= state.now,
+        Action::Launch { .. }
+        | Action::Kill { .. }
+        | Action::Settle { .. }
+        | Action::Direct { .. }
+        | Action::Reserve { .. }
+        | Action::Unreserve { .. }
+        | Action::PutAside { .. }
+        | Action::Abandon { .. } => false,
+    })
+}
+
+fn go_on(
+    state: &State,
+    job: &Job,
+    active: &Active,
+    cause: &StopCause,
+    phase: &StopPhase,
+    actions: &mut Vec<Action>,
+) {
+    match *phase {
+        // A cancel overtakes a wait for a checkpoint that nobody wants any more.
+        StopPhase::CheckpointWait { .. } if job.requested == Some(StopCause::Cancel) => {
+            actions.push(terminate(state, job, active, StopCause::Cancel));
+        }
+        StopPhase::CheckpointWait { .. } if waits_until(phase) <= state.now => {
+            actions.push(terminate(state, job, active, cause.clone()));
+        }
+        StopPhase::Grace { kill_at } if kill_at <= state.now => actions.push(Action::Kill {
+            attempt: active.attempt,
+            evidence: format!("its grace of {} after SIGTERM is over", job.spec.grace),
+        }),
+        StopPhase::CheckpointWait { .. } | StopPhase::Grace { .. } | StopPhase::Killed => (),
+    }
+}
+
+/// Running jobs on nodes whose maintenance has begun, each with one of those nodes.
+fn in_maintenance(state: &State) -> impl Iterator<Item = (&Job, &NodeName)> {
+    let now = state.now;
+    let begun = state
+        .maintenance
+        .iter()
+        .filter(move |window| window.from <= now);
+    let nodes = begun.flat_map(|window| &window.nodes);
+    let mut met = BTreeSet::new();
+    nodes
+        .flat_map(move |node| {
+            let tenants = state.tenants(node).into_iter();
+            tenants
+                .map(|job| (&state.jobs[&job], node))
+                .collect::<Vec<_>>()
+        })
+        .filter(|(job, _)| {
+            matches!(
+                job.state,
+                JobState::Starting { .. } | JobState::Running { .. }
+            )
+        })
+        .filter(move |(job, _)| met.insert(job.id))
+}
+
+/// When an attempt that begins to stop now is gone at the latest.
+pub(crate) fn over_by(state: &State, job: &Job) -> Timestamp {
+    let attached = job.state.active().is_some_and(|active| active.attached);
+    let wait = if attached {
+        checkpoint_wait(state, job)
+    } else {
+        Millis::ZERO
+    };
+    state.now.after(wait).after(job.spec.grace)
 }
 
 /// When a stop goes on to its next phase: the answer overtakes the wait for it.
@@ -135,27 +201,22 @@ pub(crate) fn waits_until(phase: &StopPhase) -> Timestamp {
     }
 }
 
-fn ends_by(job: &Job, active: &Active) -> Option<Timestamp> {
-    Some(active.started?.after(job.spec.time_limit?))
-}
-
-fn reason_to_stop(
-    state: &State,
-    job: &Job,
-    active: &Active,
-    limit: Option<Timestamp>,
-) -> Option<StopCause> {
+fn reason_to_stop(state: &State, job: &Job, active: &Active) -> Option<StopCause> {
+    if active.is_over() {
+        return None;
+    }
     if let Some(asked) = &job.requested {
         return Some(asked.clone());
     }
-    let others_live = active
-        .tasks
-        .values()
-        .any(|phase| !matches!(phase, TaskPhase::Ended { .. }));
-    if let Some((task, _)) = active.broken_by().filter(|_| others_live) {
-        return Some(StopCause::GangBroken { task: task.clone() });
+    if let Some((position, _)) = active.broken_by() {
+        let task = active.task_id(position);
+        return Some(StopCause::GangBroken { task });
     }
-    limit
-        .filter(|limit| *limit <= state.now)
-        .map(|_| StopCause::Limit)
+    let limit = || Some(active.started?.after(job.spec.time_limit?));
+    if limit().is_some_and(|limit| limit <= state.now) {
+        return Some(StopCause::Limit);
+    }
+    idle_until(state, job).filter(|until| *until <= state.now)?;
+    let since = state.now.since(job.idle?.since);
+    Some(StopCause::Idle { since })
 }

@@ -11,6 +11,8 @@ mod output;
 mod problem;
 mod render;
 mod signals;
+pub(crate) mod teams;
+mod why;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +28,7 @@ use axum::routing::{get, post};
 use utoipa::OpenApi;
 
 use crate::event_loop::LoopHandle;
+use crate::forecasts::Forecasts;
 use crate::signal_plane::SignalPlane;
 use crate::tokens::Tokens;
 use crate::view::View;
@@ -42,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) signals: SignalPlane,
+    pub(crate) forecasts: Arc<Forecasts>,
     /// The person on whose behalf the server runs.
     pub(crate) user: String,
     pub(crate) state_dir: String,
@@ -60,6 +64,8 @@ pub(crate) struct Shared {
         cluster::nodes,
         cluster::drain,
         cluster::undrain,
+        cluster::maintenance,
+        teams::list,
         cluster::pause,
         cluster::unpause,
         jobs::list,
@@ -99,6 +105,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/nodes", get(cluster::nodes))
         .route("/v1/nodes/{node}/drain", post(cluster::drain))
         .route("/v1/nodes/{node}/undrain", post(cluster::undrain))
+        .route("/v1/maintenance", post(cluster::maintenance))
+        .route("/v1/teams", get(teams::list))
         .route("/v1/pause", post(cluster::pause))
         .route("/v1/unpause", post(cluster::unpause))
         .route("/v1/jobs", get(jobs::list).post(jobs::submit))

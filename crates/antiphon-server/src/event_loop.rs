@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use antiphon_kernel::{Mode, State, admit, apply, check, decide, is_current, is_news, repeated};
+use antiphon_kernel::{
+    Mode, State, admit, apply, check, decide, is_current, is_news, next_timer, repeated,
+};
 use antiphon_store::{Entry, Fence, Log, StoreError};
 use antiphon_types::{
     Action, Body, Command, CommandId, Decision, EVENT_VERSION, Event, Finding, JobId, Millis,
@@ -270,7 +272,7 @@ impl EventLoop {
         let seq = self
             .log_event(turn, Body::Command { by, id, command })
             .map_err(Refused::Bug)?;
-        let job = if made { self.state.newest_job() } else { job };
+        let job = if made { first_made(&self.state) } else { job };
         Ok(Accepted {
             seq,
             job,
@@ -337,6 +339,7 @@ impl EventLoop {
                     if decision.actions.is_empty() {
                         return actions;
                     }
+                    let again = decision.again;
                     let decided = decision.actions.clone();
                     if self.log_event(turn, Body::Decision(decision)).is_err() {
                         return actions;
@@ -345,6 +348,12 @@ impl EventLoop {
                         .iter()
                         .for_each(|action| tracing::debug!(?action, "decided"));
                     actions.extend(decided);
+                    if !again {
+                        // What was just begun has clocks as well.
+                        let timer = next_timer(&self.state);
+                        self.wake_at = self.wake_at.into_iter().chain(timer).min();
+                        return actions;
+                    }
                 }
                 Err(bug) => {
                     self.wake_at = None;
@@ -363,6 +372,13 @@ impl EventLoop {
         self.enter_safe_mode(turn, &bug);
         actions
     }
+}
+
+/// The job that a submission has just made; the first of an array stands for it.
+fn first_made(state: &State) -> Option<JobId> {
+    let newest = state.newest_job()?;
+    let array = state.job(newest).and_then(|job| job.array);
+    Some(array.map_or(newest, |member| member.first))
 }
 
 /// What one turn has made, not yet durable.
@@ -385,7 +401,9 @@ const fn subject(command: &Command) -> Option<JobId> {
         | Command::Undrain { .. }
         | Command::Pause { .. }
         | Command::Unpause
-        | Command::SetPolicy { .. } => None,
+        | Command::SetPolicy { .. }
+        | Command::SetTeams { .. }
+        | Command::Maintain(_) => None,
     }
 }
 

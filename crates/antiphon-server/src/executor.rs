@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use antiphon_backends::{Backend, BackendError, Launch, TaskSeen};
-use antiphon_kernel::{Job, JobState, StopPhase, TaskPhase};
-use antiphon_types::{Action, AttemptId, Exit, JobId, Observation, TaskId};
+use antiphon_kernel::{Active, Job, JobState, StopPhase, TaskPhase};
+use antiphon_types::{Action, AttemptId, Exit, JobId, JobSpec, Observation, TaskId};
 use tokio::sync::mpsc;
 
 use crate::event_loop::LoopHandle;
@@ -224,11 +224,13 @@ impl Executor {
                 "ANTIPHON_JOB_TOKEN".to_owned(),
                 self.tokens.of_attempt(attempt),
             ),
-            (
-                "ANTIPHON_CLASS".to_owned(),
-                job.spec.class.name().to_owned(),
-            ),
+            ("ANTIPHON_CLASS".to_owned(), active.class.name().to_owned()),
         ]);
+        if let Some(member) = job.array {
+            let index = member.index.to_string();
+            environment.insert("ANTIPHON_ARRAY_INDEX".into(), index);
+            environment.insert("ANTIPHON_ARRAY_JOB".into(), member.first.to_string());
+        }
         // Output is followed live; a Python that buffers it would look as if it hung.
         if !job.spec.environment.contains_key("PYTHONUNBUFFERED") {
             environment.insert("PYTHONUNBUFFERED".into(), "1".into());
@@ -245,12 +247,18 @@ impl Executor {
                 path.to_string_lossy().into_owned(),
             );
         }
+        let check = if active.terms.check {
+            state.policy().node_check.clone()
+        } else {
+            Vec::new()
+        };
         Some(Launch {
             attempt,
-            spec: job.spec.clone(),
+            spec: as_chosen(job, active),
             launched: active.launched,
             allocation: active.allocation.clone(),
             environment,
+            check,
         })
     }
 
@@ -341,9 +349,8 @@ impl Executor {
         let current = active.filter(|active| active.attempt == attempt);
         current.map_or_else(Vec::new, |active| {
             active
-                .tasks
-                .iter()
-                .map(|(task, phase)| (task.clone(), phase.clone()))
+                .tasks()
+                .map(|(task, phase)| (task, phase.clone()))
                 .collect()
         })
     }
@@ -363,6 +370,19 @@ impl Executor {
     }
 }
 
+/// The job in the shapes that the kernel chose for this attempt: they say how many processes each role is.
+fn as_chosen(job: &Job, active: &Active) -> JobSpec {
+    let mut spec = job.spec.clone();
+    for (role, chosen) in spec.roles.iter_mut().zip(&active.terms.shapes) {
+        let chosen = usize::try_from(*chosen).ok();
+        let shape = chosen.and_then(|chosen| role.shapes().nth(chosen));
+        if let Some(shape) = shape.cloned() {
+            role.shape = shape;
+        }
+    }
+    spec
+}
+
 fn order(action: &Action) -> Option<(AttemptId, Order)> {
     match action {
         Action::Launch { attempt, .. } => Some((*attempt, Order::Launch)),
@@ -370,7 +390,12 @@ fn order(action: &Action) -> Option<(AttemptId, Order)> {
         Action::Kill { attempt, .. } => Some((*attempt, Order::Kill)),
         Action::Settle { attempt, .. } => Some((*attempt, Order::Forget)),
         // Directives are fetched by the trainer; the rest happens in the state alone.
-        Action::Yield { .. } | Action::Direct { .. } | Action::Abandon { .. } => None,
+        Action::Yield { .. }
+        | Action::Direct { .. }
+        | Action::Reserve { .. }
+        | Action::Unreserve { .. }
+        | Action::PutAside { .. }
+        | Action::Abandon { .. } => None,
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn nodes() -> Vec<NodeSpec> {
         gpus_virtual: true,
         cpus: 64,
         memory: Bytes::new(1 << 40),
+        ..NodeSpec::default()
     }]
 }
 
@@ -42,26 +43,20 @@ pub(crate) fn spec(name: &str, gpus: u32) -> JobSpec {
             command: vec!["train".into()],
             shape: Shape {
                 gpus: GpuAmount::from_gpus(gpus),
-                gpu_type: None,
-                tasks: Tasks::Fewest,
-                processes: Processes::PerNode,
-                cpus: 0,
-                memory: Bytes::ZERO,
+                cpus: Some(0),
+                memory: Some(Bytes::ZERO),
+                ..Shape::default()
             },
+            ..Role::default()
         }],
-        environment: BTreeMap::new(),
         workdir: "/".into(),
-        checkpoint: None,
         retry: RetrySpec {
             retries_max: 5,
             backoff_first: Millis::from_secs(3_600),
             backoff_max: Millis::from_secs(3_600),
         },
         grace: Millis::from_secs(3_600),
-        time_limit: None,
-        after: Vec::new(),
-        data: DataSpec::default(),
-        train: BTreeMap::new(),
+        ..JobSpec::default()
     }
 }
 
@@ -190,10 +185,12 @@ impl Running {
 
     pub(crate) async fn offer_nodes(&self) {
         let nodes = nodes();
-        self.inputs
-            .observe(Observation::Inventory { nodes })
-            .await
-            .unwrap();
+        let inventory = Observation::Inventory {
+            nodes,
+            partitions: Vec::new(),
+            resources: BTreeMap::new(),
+        };
+        self.inputs.observe(inventory).await.unwrap();
     }
 
     /// Starts the cluster and one job on it, whose processes run.

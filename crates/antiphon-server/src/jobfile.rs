@@ -1,13 +1,18 @@
 //! The job file: what a user writes, in TOML, YAML or JSON, and how it becomes a job. Whether the job fits the cluster is
 //! the kernel's question.
 
+mod array;
+mod estimate;
 mod form;
 mod read;
+mod shape;
 mod spec;
+mod time;
 
+pub use estimate::{EstimateFile, IntervalFile};
 pub use form::{
     CheckpointFile, ClassName, DataFile, JobFile, ProcessesName, Resources, RetryFile, RoleFile,
-    RulesName, Run, TrainFile,
+    RulesName, Run, RungFile, SpanName, TrainFile,
 };
 pub use read::{Format, JobFileError, from_value, read, schema};
 pub use spec::{Context, absolute, to_spec, warnings};

@@ -6,6 +6,7 @@ mod event_loop;
 mod executor;
 #[cfg(test)]
 mod fixture;
+mod forecasts;
 pub mod jobfile;
 mod recovery;
 mod signal_plane;

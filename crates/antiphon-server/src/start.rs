@@ -1,5 +1,6 @@
 //! Starts a server: lock, log, state, port, tokens, inventory, then the loop. Every way this can fail says what to do.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,16 @@ use std::sync::Arc;
 use antiphon_backends::Backend;
 use antiphon_kernel::State;
 use antiphon_store::{Log, SqliteLog, StoreError};
-use antiphon_types::{Command, NodeSpec, Observation, Policy};
+use antiphon_types::{Command, NodeSpec, Observation, PartitionSpec, Policy, Rejection, TeamSpec};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use crate::api::teams::specs;
 use crate::api::{Shared, router};
 use crate::event_loop::{EventLoop, LoopHandle, Refused};
 use crate::executor::{Executor, chain};
+use crate::forecasts::Forecasts;
 use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::signal_plane::SignalPlane;
 use crate::tokens::Tokens;
@@ -29,6 +32,12 @@ pub struct ServerConfig {
     pub state_dir: PathBuf,
     /// The kernel's settings.
     pub policy: Policy,
+    /// The teams; without any, every name is one.
+    pub teams: Vec<TeamSpec>,
+    /// The partitions that the backend's nodes name.
+    pub partitions: Vec<PartitionSpec>,
+    /// Resources that belong to no node, and how much of each there is.
+    pub resources: BTreeMap<String, u64>,
     /// The system that starts processes.
     pub backend: Arc<dyn Backend>,
     /// The person on whose behalf it runs.
@@ -116,6 +125,9 @@ impl StartError {
             Self::LogFailed(_) => "AP0411",
             Self::Nodes { .. } => "AP0413",
             Self::Replay(_) => "AP0415",
+            Self::Policy(Refused::Rejection(rejection @ Rejection::BadTeam { .. })) => {
+                rejection.code()
+            }
             Self::Policy(_) => "AP0206",
             Self::Http(_) => "AP0414",
         }
@@ -139,6 +151,9 @@ impl StartError {
                 "give this user write permission, or choose another with `--state-dir`".into()
             }
             Self::Nodes { .. } => "see the cause above; nothing was changed".into(),
+            Self::Policy(Refused::Rejection(rejection @ Rejection::BadTeam { .. })) => {
+                format!("{}; jobs run on", rejection.help())
+            }
             Self::Policy(_) => "correct `[policy]` in `antiphon.toml`; jobs run on".into(),
             Self::Replay(_) => "run the antiphon that wrote the log, and report this with the event's text \
                                 (`sqlite3 log.db 'select body from events where seq = ..'`); jobs run on"
@@ -169,6 +184,7 @@ pub struct Started {
     running: JoinHandle<Result<(), StoreError>>,
     serving: JoinHandle<io::Result<()>>,
     executing: JoinHandle<()>,
+    forecasting: JoinHandle<()>,
 }
 
 impl Started {
@@ -182,6 +198,7 @@ impl Started {
             mut running,
             mut serving,
             executing,
+            forecasting,
             inputs,
             view,
             ..
@@ -194,6 +211,7 @@ impl Started {
         // Requests that wait for an answer are cut off; clients repeat them under their idempotency key.
         serving.abort();
         executing.abort();
+        forecasting.abort();
         let _ = serving.await;
         let _ = executing.await;
         inputs.finish().await;
@@ -256,7 +274,13 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     let (event_loop, inputs) =
         EventLoop::new(state, view.clone(), log.clone(), fence, images, actions);
     let running = tokio::spawn(event_loop.run());
-    let told = tell_what_is_new(&view, &inputs, &nodes, config.policy, &config.user).await;
+    let inventory = Observation::Inventory {
+        nodes: nodes.clone(),
+        partitions: config.partitions,
+        resources: config.resources,
+    };
+    let settings = (config.policy, config.teams);
+    let told = tell_what_is_new(&view, &inputs, inventory, settings, &config.user).await;
     if let Err(refused) = told {
         inputs.finish().await;
         let _ = running.await;
@@ -271,6 +295,11 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         url: format!("http://{address}"),
     };
     let executing = tokio::spawn(executor.run(orders));
+    let forecasts = Arc::new(Forecasts::default());
+    let forecasting = {
+        let (forecasts, view) = (forecasts.clone(), view.clone());
+        tokio::spawn(async move { forecasts.run(view).await })
+    };
     let shared = Arc::new(Shared {
         view: view.clone(),
         inputs: inputs.clone(),
@@ -278,6 +307,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         backend: config.backend,
         tokens,
         signals: SignalPlane::default(),
+        forecasts: forecasts.clone(),
         user: config.user,
         state_dir: config.state_dir.display().to_string(),
         gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
@@ -295,6 +325,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         running,
         serving,
         executing,
+        forecasting,
     })
 }
 
@@ -348,16 +379,21 @@ fn address_of_jobs(state_dir: &Path, address: SocketAddr, under_way: bool) -> Op
 async fn tell_what_is_new(
     view: &View,
     inputs: &LoopHandle,
-    nodes: &[NodeSpec],
-    policy: Policy,
+    inventory: Observation,
+    (policy, teams): (Policy, Vec<TeamSpec>),
     user: &str,
 ) -> Result<(), StartError> {
-    let new_policy = *view.state().policy() != policy;
+    let new = {
+        let state = view.state();
+        let policy = (*state.policy() != policy).then(|| Command::SetPolicy {
+            policy: Box::new(policy),
+        });
+        let teams = (specs(&state) != teams).then_some(Command::SetTeams { teams });
+        [policy, teams]
+    };
     // A loop that has ended is noticed by whoever runs it.
-    let nodes = nodes.to_vec();
-    let _ = inputs.observe(Observation::Inventory { nodes }).await;
-    if new_policy {
-        let command = Command::SetPolicy { policy };
+    let _ = inputs.observe(inventory).await;
+    for command in new.into_iter().flatten() {
         match inputs.command(user.to_owned(), None, command).await {
             Err(refused @ Refused::Rejection(_)) => return Err(StartError::Policy(refused)),
             Ok(_) | Err(Refused::Bug(_) | Refused::Stopping) => (),

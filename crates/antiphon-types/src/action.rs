@@ -1,11 +1,13 @@
 //! What the kernel wants carried out. Every action is idempotent: carried out twice it does what it does once.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Allocation, AttemptId, Directive, DirectiveId, ExitClass, JobId, NodeName, TaskId, Timestamp,
+    Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, JobId, Millis, NodeName,
+    TaskId, Timestamp,
 };
 
 /// One thing to carry out.
@@ -18,6 +20,9 @@ pub enum Action {
         attempt: AttemptId,
         /// What it holds.
         allocation: Allocation,
+        /// On what terms.
+        #[serde(default)]
+        terms: Terms,
     },
     /// Begin a stop with a `yield` directive and wait for its checkpoint.
     Yield {
@@ -60,6 +65,25 @@ pub enum Action {
         /// The entry.
         directive: Box<Directive>,
     },
+    /// Hold nodes back for a blocked job; replaces what was held for it before.
+    Reserve {
+        /// The job.
+        job: JobId,
+        /// What is held back.
+        slot: Slot,
+    },
+    /// Hold nothing back for a job any more.
+    Unreserve {
+        /// The job.
+        job: JobId,
+    },
+    /// Take no new tasks on a node that seems broken.
+    PutAside {
+        /// The node.
+        node: NodeName,
+        /// What convicts it.
+        evidence: String,
+    },
     /// A job that can never start ends without an attempt.
     Abandon {
         /// The job.
@@ -69,6 +93,57 @@ pub enum Action {
     },
 }
 
+/// On what terms an attempt was launched.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Terms {
+    /// Which of its role's shapes each role has; empty where all have the preferred one.
+    pub shapes: Vec<u32>,
+    /// When it should end, if anything says so.
+    pub ends_at: Option<Timestamp>,
+    /// When nine of ten like it have ended: what others may build on.
+    pub ends_by: Option<Timestamp>,
+    /// As which class it runs, where its team's quota or budget does not cover the one that was asked for.
+    pub class: Option<Class>,
+    /// Whether its nodes are checked before its tasks start.
+    pub check: bool,
+    /// What spoke for this place.
+    pub score: Vec<Score>,
+}
+
+/// One thing that spoke for or against a placement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// What was looked at.
+    pub name: Cow<'static, str>,
+    /// What it counted.
+    pub points: i64,
+}
+
+/// What is held back for a blocked job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Slot {
+    /// The nodes.
+    pub nodes: Vec<NodeName>,
+    /// When it can start there at the latest, if every running job keeps its word; unknown where one of them gave none.
+    pub at: Option<Timestamp>,
+    /// Why.
+    pub why: SlotReason,
+}
+
+/// Why nodes are held back for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotReason {
+    /// It is among the first blocked jobs of its class.
+    #[default]
+    Blocked,
+    /// Others give way for it.
+    Preemption,
+    /// It ran there, and lost the place through no fault of its own.
+    Claim,
+}
+
 /// Everything that one cycle decided.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Decision {
@@ -76,6 +151,9 @@ pub struct Decision {
     pub actions: Vec<Action>,
     /// When to decide again if nothing happens before.
     pub wake_at: Option<Timestamp>,
+    /// Whether another cycle has something to decide once this one is applied.
+    #[serde(default)]
+    pub again: bool,
 }
 
 /// Why an attempt is stopped.
@@ -86,6 +164,16 @@ pub enum StopCause {
     Priority {
         /// That job.
         preemptor: JobId,
+    },
+    /// A team takes back what its quota promises.
+    Reclaim {
+        /// The job that needs it.
+        preemptor: JobId,
+    },
+    /// Its GPUs did next to nothing for too long.
+    Idle {
+        /// For how long.
+        since: Millis,
     },
     /// Its node is being emptied.
     Drain {
@@ -111,6 +199,10 @@ impl fmt::Display for StopCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Priority { preemptor } => write!(f, "for {preemptor} (priority)"),
+            Self::Reclaim { preemptor } => {
+                write!(f, "for {preemptor} (reclaim of its team's quota)")
+            }
+            Self::Idle { since } => write!(f, "its GPUs were idle for {since}"),
             Self::Drain { node } => write!(f, "drain of {node}"),
             Self::Cancel => f.write_str("cancel"),
             Self::Hold => f.write_str("hold"),

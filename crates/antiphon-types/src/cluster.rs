@@ -1,13 +1,16 @@
-//! Nodes and what attempts hold of them. Holds no topology yet beyond the node itself, and decides nothing.
+//! Nodes, partitions, where they stand in the network, and what attempts hold of them. Decides nothing.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, GpuAmount, NodeName};
+use crate::{Bytes, GpuAmount, Millis, NodeName, Timestamp, UsdMicros};
+
+/// GPUs of one node: as many as one machine word tells apart, far more than any node has.
+pub const GPUS_PER_NODE_MAX: u32 = 64;
 
 /// A node as its backend describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeSpec {
     /// Its given name.
     pub name: NodeName,
@@ -23,6 +26,147 @@ pub struct NodeSpec {
     pub cpus: u32,
     /// Memory that tasks may ask for.
     pub memory: Bytes,
+    /// Fast local storage that tasks may ask for.
+    #[serde(default)]
+    pub scratch: Bytes,
+    /// What it reads from shared storage a second; zero where nobody said.
+    #[serde(default)]
+    pub read_bandwidth: Bytes,
+    /// The partition that it belongs to; empty where there is only one.
+    #[serde(default)]
+    pub partition: String,
+    /// Where it stands in the network.
+    #[serde(default)]
+    pub location: Location,
+    /// How its GPUs lie to each other.
+    #[serde(default)]
+    pub layout: GpuLayout,
+    /// MIG slices. A GPU that is cut into slices is not handed out whole.
+    #[serde(default)]
+    pub slices: Vec<Slice>,
+    /// GPUs that are broken: the node goes on without them.
+    #[serde(default)]
+    pub gpus_lost: Vec<u32>,
+    /// Whether it steps in only for a node of its partition that is out of service.
+    #[serde(default)]
+    pub spare: bool,
+}
+
+/// Where a node stands in the network, level by level. A level without a name says nothing: the node then shares the
+/// level above it with all that have none either.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Location {
+    /// The spine switch.
+    pub spine: String,
+    /// The leaf switch.
+    pub leaf: String,
+    /// The NVLink domain, where it spans nodes (GB200 NVL72). Without a name the node's own GPUs are one.
+    pub nvlink_domain: String,
+}
+
+/// How a node's GPUs lie to each other: equal groups in index order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuLayout {
+    /// GPUs under one PCIe switch; 0 where nobody said.
+    pub gpus_per_switch: u32,
+    /// GPUs of one NUMA node; 0 where nobody said.
+    pub gpus_per_numa: u32,
+}
+
+/// A MIG slice: a part of one GPU that only one job holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// The GPU that it is cut from.
+    pub gpu: u32,
+    /// Its profile, which jobs name as their GPU type: `1g.10gb`.
+    pub profile: String,
+    /// What part of the GPU it is.
+    pub amount: GpuAmount,
+    /// Its memory.
+    #[serde(default)]
+    pub memory: Bytes,
+    /// What `CUDA_VISIBLE_DEVICES` calls it.
+    #[serde(default)]
+    pub device: String,
+}
+
+/// A configured set of nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PartitionSpec {
+    /// Its name.
+    pub name: String,
+    /// What a GPU costs an hour.
+    pub price_per_gpu_hour: UsdMicros,
+    /// What the network carries between two of its nodes, in Gbit/s; 0 where nobody said.
+    pub interconnect_gbps: u32,
+    /// The longest that an attempt may run there.
+    pub duration_max: Option<Millis>,
+    /// Whether its nodes may be taken away at short notice.
+    pub preemptible: bool,
+}
+
+/// A smallest level of the network that holds a placement.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Span {
+    /// One node.
+    Node,
+    /// GPUs joined by NVLink.
+    NvlinkDomain,
+    /// Nodes under one leaf switch.
+    Leaf,
+    /// Leaves under one spine.
+    Spine,
+    /// Anywhere in one partition.
+    #[default]
+    Cluster,
+}
+
+impl Span {
+    /// Every span, the smallest first.
+    pub const ALL: [Self; 5] = [
+        Self::Node,
+        Self::NvlinkDomain,
+        Self::Leaf,
+        Self::Spine,
+        Self::Cluster,
+    ];
+
+    /// The name as it stands in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::NvlinkDomain => "nvlink-domain",
+            Self::Leaf => "leaf",
+            Self::Spine => "spine",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A planned time in which nodes take no tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// The nodes.
+    pub nodes: Vec<NodeName>,
+    /// From then on nothing runs there.
+    pub from: Timestamp,
+    /// From then on tasks run there again.
+    pub until: Timestamp,
+    /// What the operator wrote.
+    pub reason: String,
 }
 
 /// Whether a node takes tasks.
@@ -67,6 +211,15 @@ pub struct TaskAllocation {
     pub cpus: u32,
     /// Memory.
     pub memory: Bytes,
+    /// Fast local storage.
+    #[serde(default)]
+    pub scratch: Bytes,
+    /// What it reads from shared storage a second.
+    #[serde(default)]
+    pub read_bandwidth: Bytes,
+    /// Whether `gpus` counts the node's MIG slices instead of its GPUs.
+    #[serde(default)]
+    pub sliced: bool,
 }
 
 impl TaskAllocation {
@@ -165,6 +318,9 @@ mod tests {
             gpu_share: GpuAmount::from_gpus(1),
             cpus: 0,
             memory: Bytes::ZERO,
+            scratch: Bytes::ZERO,
+            read_bandwidth: Bytes::ZERO,
+            sliced: false,
         };
         let allocation = Allocation {
             tasks: vec![

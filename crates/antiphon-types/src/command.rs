@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DirectiveBody, JobId, JobSpec, NodeName, Policy};
+use crate::{DirectiveBody, JobId, JobSpec, Maintenance, NodeName, Policy, TeamSpec};
 
 /// A client's own name for one command, so that sending it again does nothing again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub enum Command {
         /// Why, for those who read it later.
         reason: String,
     },
-    /// Take tasks on a node again.
+    /// Take tasks on a node again, and forget what was planned for it.
     Undrain {
         /// The node.
         node: NodeName,
@@ -66,8 +66,15 @@ pub enum Command {
     /// Replace the settings.
     SetPolicy {
         /// The new settings.
-        policy: Policy,
+        policy: Box<Policy>,
     },
+    /// Replace the teams. Without any, every name is a team and all have the same claim.
+    SetTeams {
+        /// The new teams.
+        teams: Vec<TeamSpec>,
+    },
+    /// Plan a time in which nodes take no tasks. `Undrain` of a node takes it out of every plan.
+    Maintain(Maintenance),
 }
 
 /// A directive that a person sends.

@@ -40,6 +40,11 @@ pub enum Exit {
         /// The backend's words.
         error: String,
     },
+    /// The check of its node failed, so the command was not started.
+    Unfit {
+        /// What the check said.
+        evidence: String,
+    },
     /// Supervisor and processes are gone without a written status (the node restarted, or somebody ended both).
     Lost {
         /// What was found instead.
@@ -143,6 +148,7 @@ impl fmt::Display for Exit {
             Self::Superseded => f.write_str("superseded before it started"),
             Self::Unreachable => f.write_str("the server did not answer the launch check for 60 s"),
             Self::NotLaunched { error } => write!(f, "could not be launched: {error}"),
+            Self::Unfit { evidence } => write!(f, "the check of its node failed: {evidence}"),
             Self::Lost { evidence } => write!(f, "lost without a status: {evidence}"),
         }
     }

@@ -28,6 +28,24 @@ pub enum Finding {
         /// The numbers behind it.
         evidence: ShardEvidence,
     },
+    /// A run is worth more or less than its plain length says: near its end, improving fast, flat.
+    Outlook {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What its remaining GPU-time counts in the order, in thousandths: 500 goes twice as far in front, 2,000 as far back.
+        weight_permille: u32,
+        /// The numbers behind it.
+        evidence: String,
+    },
+    /// An attempt's GPUs do next to nothing, or work again.
+    Idle {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Its GPUs' mean utilization in percent.
+        utilization_percent: u32,
+        /// For how long; nothing says that they work again.
+        since: Millis,
+    },
 }
 
 impl Finding {
@@ -35,7 +53,10 @@ impl Finding {
     #[must_use]
     pub const fn attempt(&self) -> AttemptId {
         match self {
-            Self::Progress { attempt, .. } | Self::ShardNoise { attempt, .. } => *attempt,
+            Self::Progress { attempt, .. }
+            | Self::ShardNoise { attempt, .. }
+            | Self::Outlook { attempt, .. }
+            | Self::Idle { attempt, .. } => *attempt,
         }
     }
 }

@@ -194,7 +194,7 @@ readable_serde!(
 );
 
 /// The given name of a node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct NodeName(pub String);
 
 impl fmt::Display for NodeName {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, GpuAmount, JobId, Millis};
+use crate::{Bytes, GpuAmount, JobId, Millis, Span, Timestamp};
 
 /// How urgent a job is; a lower class gives way to a higher one. The derived order puts the most urgent first.
 #[derive(
@@ -52,7 +52,7 @@ impl fmt::Display for Class {
 }
 
 /// A job as it was accepted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Unique among the team's jobs that have not ended.
     pub name: String,
@@ -78,14 +78,76 @@ pub struct JobSpec {
     pub time_limit: Option<Millis>,
     /// Jobs that have to succeed before this one may start.
     pub after: Vec<JobId>,
+    /// Jobs that have to end before this one may start, however they end.
+    #[serde(default)]
+    pub after_any: Vec<JobId>,
+    /// Jobs that have to run, or to have run, before this one may start.
+    #[serde(default)]
+    pub after_start: Vec<JobId>,
     /// What antiphon may do to the job's data mix.
     pub data: DataSpec,
     /// What is trained, as the user describes it; read by people and by the planner, not by the kernel.
     pub train: BTreeMap<String, String>,
+    /// Which of the team's jobs goes first, the highest; says nothing to other teams.
+    #[serde(default)]
+    pub priority: i32,
+    /// Not before this.
+    #[serde(default)]
+    pub not_before: Option<Timestamp>,
+    /// When it should have ended.
+    #[serde(default)]
+    pub deadline: Option<Timestamp>,
+    /// Whether it waits for `release` from the start.
+    #[serde(default)]
+    pub held: bool,
+    /// Many jobs from one file.
+    #[serde(default)]
+    pub array: Option<ArraySpec>,
+    /// Resources that belong to no node: file-system bandwidth, licences.
+    #[serde(default)]
+    pub resources: BTreeMap<String, u64>,
+    /// How long it will run, as the planner or its user estimates.
+    #[serde(default)]
+    pub estimate: Option<Estimate>,
+    /// What to try, in this order, each time it runs out of memory.
+    #[serde(default)]
+    pub ladder: Vec<Rung>,
+}
+
+/// Many jobs from one file: one for each index.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ArraySpec {
+    /// The indices, ascending.
+    pub indices: Vec<u32>,
+    /// How many of them may run at once; 0 for all.
+    pub at_once: u32,
+}
+
+/// How long a job will run from its start to its end, with an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Nine of ten end later.
+    pub low: Millis,
+    /// Half end earlier.
+    pub expected: Millis,
+    /// Nine of ten end earlier.
+    pub high: Millis,
+}
+
+/// One step of an out-of-memory ladder: what changes when the job is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rung {
+    /// What it is called: `micro-batch 1`, `offload optimizer`.
+    pub name: String,
+    /// Variables that tell the trainer.
+    pub environment: BTreeMap<String, String>,
+    /// GPUs of the first role instead of its shape's.
+    pub gpus: Option<GpuAmount>,
 }
 
 /// A group of like tasks in a job: trainer, rollout, reward.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Role {
     /// Unique within the job.
     pub name: String,
@@ -93,10 +155,13 @@ pub struct Role {
     pub command: Vec<String>,
     /// What the role needs.
     pub shape: Shape,
+    /// Other shapes that would do.
+    #[serde(default)]
+    pub alternatives: Vec<Shape>,
 }
 
 /// One acceptable form of a role: how many GPUs, how split into tasks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape {
     /// GPUs of the whole role. Zero is legal (data jobs); a fraction means a share of exactly one GPU.
     pub gpus: GpuAmount,
@@ -106,14 +171,66 @@ pub struct Shape {
     pub tasks: Tasks,
     /// One process a node (torchrun starts the rest) or one a GPU.
     pub processes: Processes,
-    /// CPUs of each task.
-    pub cpus: u32,
-    /// Memory of each task.
-    pub memory: Bytes,
+    /// CPUs of each task. Without a number: 8 a GPU, at most the GPU's part of its node; 1 without GPUs.
+    pub cpus: Option<u32>,
+    /// Memory of each task. Without a number: its GPUs' part of the node; none is counted without GPUs.
+    pub memory: Option<Bytes>,
+    /// Fast local storage of each task.
+    #[serde(default)]
+    pub scratch: Bytes,
+    /// What each task reads from shared storage a second.
+    #[serde(default)]
+    pub read_bandwidth: Bytes,
+    /// Least memory of each GPU.
+    #[serde(default)]
+    pub gpu_memory: Bytes,
+    /// The only partition that will do, if it matters.
+    #[serde(default)]
+    pub partition: Option<String>,
+    /// The largest span that the role may have.
+    #[serde(default)]
+    pub span: Span,
+    /// GPUs that have to share an NVLink domain, in rank order; 0 where it does not matter.
+    #[serde(default)]
+    pub tensor_parallel: u32,
+    /// How fast the job is in this shape, in thousandths of its fastest.
+    #[serde(default = "full_speed")]
+    pub speed: u32,
+}
+
+const fn full_speed() -> u32 {
+    1_000
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            gpus: GpuAmount::ZERO,
+            gpu_type: None,
+            tasks: Tasks::Fewest,
+            processes: Processes::PerNode,
+            cpus: None,
+            memory: None,
+            scratch: Bytes::ZERO,
+            read_bandwidth: Bytes::ZERO,
+            gpu_memory: Bytes::ZERO,
+            partition: None,
+            span: Span::Cluster,
+            tensor_parallel: 0,
+            speed: full_speed(),
+        }
+    }
+}
+
+impl Role {
+    /// Every shape that would do, the preferred one first.
+    pub fn shapes(&self) -> impl Iterator<Item = &Shape> {
+        std::iter::once(&self.shape).chain(&self.alternatives)
+    }
 }
 
 /// Into how many tasks a role's GPUs are split; always into equal parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tasks {
     /// As few as the free GPUs allow: the kernel decides when it places the gang.
@@ -123,7 +240,7 @@ pub enum Tasks {
 }
 
 /// Which processes antiphon starts for a role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processes {
     /// One a task; a launcher such as torchrun starts the ranks.
@@ -141,7 +258,7 @@ pub struct CheckpointSpec {
 }
 
 /// What happens after a failed attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RetrySpec {
     /// Failed attempts that are followed by another.
     pub retries_max: u32,
@@ -170,7 +287,7 @@ pub struct DataSpec {
 }
 
 impl JobSpec {
-    /// GPUs of all roles together.
+    /// GPUs of all roles together, in the preferred shape of each.
     #[must_use]
     pub fn gpus(&self) -> GpuAmount {
         self.roles.iter().map(|role| role.shape.gpus).sum()

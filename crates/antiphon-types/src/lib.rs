@@ -24,11 +24,15 @@ mod observation;
 mod policy;
 mod reason;
 mod rejection;
+mod team;
 mod units;
 
-pub use action::{Action, Decision, Outcome, StopCause};
+pub use action::{Action, Decision, Outcome, Score, Slot, SlotReason, StopCause, Terms};
 pub use checkpoint::Checkpoint;
-pub use cluster::{Allocation, NodeSlice, NodeSpec, NodeState, TaskAllocation};
+pub use cluster::{
+    Allocation, GPUS_PER_NODE_MAX, GpuLayout, Location, Maintenance, NodeSlice, NodeSpec,
+    NodeState, PartitionSpec, Slice, Span, TaskAllocation,
+};
 pub use command::{Command, CommandId, Direct};
 pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveScope};
 pub use event::{Body, EVENT_VERSION, Event};
@@ -36,10 +40,12 @@ pub use exit::{Exit, ExitClass};
 pub use finding::{Finding, ShardEvidence};
 pub use ids::{ActionId, AttemptId, DirectiveId, IdError, JobId, NodeName, Seq, TaskId};
 pub use job::{
-    CheckpointSpec, Class, DataSpec, JobSpec, Processes, RetrySpec, Role, RuleMode, Shape, Tasks,
+    ArraySpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, Processes, RetrySpec, Role,
+    RuleMode, Rung, Shape, Tasks,
 };
 pub use observation::Observation;
-pub use policy::Policy;
+pub use policy::{Policy, PromoteAfter};
 pub use reason::{BestNode, Holder, WaitReason};
 pub use rejection::Rejection;
-pub use units::{Bytes, GpuAmount, GpuTime, Millis, Timestamp, UnitError};
+pub use team::{Amounts, TeamSpec};
+pub use units::{Bytes, GpuAmount, GpuTime, Millis, Timestamp, UnitError, UsdMicros};

@@ -1,8 +1,10 @@
 //! What backends and trainers report is so. May come late, doubled or never; the kernel folds only what still fits.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Ack, AttemptId, Checkpoint, Exit, NodeSpec, TaskId};
+use crate::{Ack, AttemptId, Checkpoint, Exit, NodeSpec, PartitionSpec, TaskId};
 
 /// What a backend or a trainer reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +14,12 @@ pub enum Observation {
     Inventory {
         /// The nodes.
         nodes: Vec<NodeSpec>,
+        /// The partitions that they name; one that is not among them is known by its name alone.
+        #[serde(default)]
+        partitions: Vec<PartitionSpec>,
+        /// Resources that belong to no node, and how much of each there is.
+        #[serde(default)]
+        resources: BTreeMap<String, u64>,
     },
     /// A task's command runs.
     TaskStarted {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Class, GpuAmount, JobId, Millis, NodeName, Timestamp};
+use crate::{Class, GpuAmount, GpuTime, JobId, Millis, NodeName, Span, Timestamp};
 
 /// Why a job does not run now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,98 @@ pub enum WaitReason {
     After {
         /// Those that have not yet.
         jobs: Vec<JobId>,
+    },
+    /// Jobs that have to end first, however they end.
+    AfterEnd {
+        /// Those that have not yet.
+        jobs: Vec<JobId>,
+    },
+    /// Jobs that have to start first.
+    AfterStart {
+        /// Those that have not yet.
+        jobs: Vec<JobId>,
+    },
+    /// Its user asked for a later start.
+    NotBefore {
+        /// When.
+        at: Timestamp,
+        /// From now on.
+        left: Millis,
+    },
+    /// As many jobs of its array run as may.
+    Throttled {
+        /// How many run.
+        running: u32,
+        /// How many may.
+        at_once: u32,
+    },
+    /// Its team, or one that its team is part of, holds all it may.
+    TeamLimit {
+        /// That team.
+        team: String,
+        /// The GPU type that the limit is about; of all types without one.
+        gpu_type: Option<String>,
+        /// What the team holds.
+        allocated: GpuAmount,
+        /// What the job asks for.
+        asked: GpuAmount,
+        /// What the team may hold.
+        limit: GpuAmount,
+    },
+    /// Its team has used up its GPU-time of this week: the job counts as best-effort.
+    OverBudget {
+        /// That team.
+        team: String,
+        /// What it used in seven days.
+        used: GpuTime,
+        /// What it may use.
+        budget: GpuTime,
+        /// When enough of that is more than seven days old again.
+        free_at: Timestamp,
+        /// From now on.
+        left: Millis,
+    },
+    /// Its team holds all that its quota covers of service and production: the job counts as standard.
+    OverQuota {
+        /// That team.
+        team: String,
+        /// What the team holds.
+        allocated: GpuAmount,
+        /// What the job asks for.
+        asked: GpuAmount,
+        /// The quota.
+        quota: GpuAmount,
+    },
+    /// A resource that belongs to no node is short.
+    Resource {
+        /// Which.
+        name: String,
+        /// What the job asks for.
+        asked: u64,
+        /// What is free.
+        free: u64,
+    },
+    /// There are enough free GPUs, but not close enough to each other.
+    Span {
+        /// What it asks for.
+        asked: GpuAmount,
+        /// Within what.
+        span: Span,
+        /// Where the most are free: a switch, a domain, a node.
+        best: String,
+        /// How many are free there.
+        free: GpuAmount,
+        /// Free everywhere.
+        free_anywhere: GpuAmount,
+    },
+    /// Nodes that would do are about to be taken out of service, and it might not have ended by then.
+    Maintenance {
+        /// When.
+        from: Timestamp,
+        /// From now on.
+        left: Millis,
+        /// How long the job runs at most, if anything says so.
+        longest: Option<Millis>,
     },
     /// A failed attempt is tried again later.
     BackOff {
@@ -75,7 +167,13 @@ pub enum WaitReason {
         job: JobId,
         /// Its class.
         class: Class,
+        /// When that job can start at the latest, if anything says so.
+        starts_in: Option<Millis>,
+        /// How long this one runs at most, if anything says so.
+        longest: Option<Millis>,
     },
+    /// Nothing keeps it: it starts in the next cycle.
+    Turn,
 }
 
 /// The node that comes closest to holding a job.
@@ -133,6 +231,73 @@ impl fmt::Display for WaitReason {
                 list(f, jobs)?;
                 f.write_str(" to succeed")
             }
+            Self::AfterEnd { jobs } => {
+                f.write_str("waiting for ")?;
+                list(f, jobs)?;
+                f.write_str(" to end")
+            }
+            Self::AfterStart { jobs } => {
+                f.write_str("waiting for ")?;
+                list(f, jobs)?;
+                f.write_str(" to start")
+            }
+            Self::NotBefore { left, .. } => write!(f, "not before a time that lies {left} ahead"),
+            Self::Throttled { running, at_once } => write!(
+                f,
+                "{running} jobs of its array run, and at most {at_once} may at once"
+            ),
+            Self::TeamLimit {
+                team,
+                gpu_type,
+                allocated,
+                asked,
+                limit,
+            } => {
+                let name = gpu_type.as_deref().unwrap_or("GPUs");
+                write!(
+                    f,
+                    "team `{team}` holds {allocated} of at most {limit} {name}: {asked} more are over its limit"
+                )
+            }
+            Self::OverBudget {
+                team,
+                used,
+                budget,
+                left,
+                ..
+            } => write!(
+                f,
+                "team `{team}` has used {used} of {budget} in seven days: its jobs count as best-effort for {left} more"
+            ),
+            Self::OverQuota {
+                team,
+                allocated,
+                asked,
+                quota,
+            } => write!(
+                f,
+                "team `{team}` holds {allocated} of its quota of {quota}: {asked} more count as standard"
+            ),
+            Self::Resource { name, asked, free } => {
+                write!(f, "waiting for {asked} of `{name}`: {free} free")
+            }
+            Self::Span {
+                asked,
+                span,
+                best,
+                free,
+                free_anywhere,
+            } => write!(
+                f,
+                "waiting for {asked} GPUs in one {span}: {best} has {free} free, {free_anywhere} are free in all"
+            ),
+            Self::Maintenance { left, longest, .. } => {
+                write!(f, "nodes that would do go out of service in {left}")?;
+                match longest {
+                    Some(longest) => write!(f, ", and it may run for {longest}"),
+                    None => f.write_str(", and nothing says how long it runs: give a `time_limit`"),
+                }
+            }
             Self::BackOff {
                 left, failures: 0, ..
             } => write!(f, "tried again in {left}"),
@@ -185,12 +350,28 @@ impl fmt::Display for WaitReason {
                 f,
                 "waiting for {cpus} CPUs in one node: at most {cpus_free} free, or too little memory beside them"
             ),
-            Self::Behind { job, class } => {
+            Self::Behind {
+                job,
+                class,
+                starts_in,
+                longest,
+            } => {
                 write!(
                     f,
                     "behind {job} ({class}), which waits for what this one would take"
-                )
+                )?;
+                match (starts_in, longest) {
+                    (Some(left), Some(longest)) => {
+                        write!(f, " and starts in {left}; this one may run for {longest}")
+                    }
+                    (Some(left), None) => write!(
+                        f,
+                        " and starts in {left}; nothing says how long this one runs: give a `time_limit`"
+                    ),
+                    (None, _) => Ok(()),
+                }
             }
+            Self::Turn => f.write_str("it starts in the next cycle"),
         }
     }
 }

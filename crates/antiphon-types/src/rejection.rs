@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuAmount, JobId, NodeName};
+use crate::{Class, GpuAmount, JobId, NodeName, Span};
 
 /// Why a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -133,6 +133,94 @@ pub enum Rejection {
     /// Deciding goes on already.
     #[error("deciding is not paused")]
     NotPaused,
+    /// No such team.
+    #[error("there is no team `{team}`")]
+    UnknownTeam {
+        /// What was asked for.
+        team: String,
+        /// The name that is most like it.
+        nearest: Option<String>,
+        /// The teams there are, at most five.
+        teams: Vec<String>,
+    },
+    /// A class that its team's quota does not cover.
+    #[error("it asks for {asked} GPUs as {class}: the quota of team `{team}` covers {quota}")]
+    NoQuota {
+        /// The team.
+        team: String,
+        /// The class.
+        class: Class,
+        /// What was asked for.
+        asked: GpuAmount,
+        /// What there is.
+        quota: GpuAmount,
+    },
+    /// More than its team may ever hold.
+    #[error("it asks for {asked} GPUs{of_type}: team `{team}` may hold at most {limit}")]
+    OverTeamLimit {
+        /// The team.
+        team: String,
+        /// ` of type X`, or nothing.
+        of_type: String,
+        /// What was asked for.
+        asked: GpuAmount,
+        /// The limit.
+        limit: GpuAmount,
+    },
+    /// No span of that kind is wide enough.
+    #[error("it asks for {asked} GPUs in one {span}: the widest has {widest}")]
+    TooWideForSpan {
+        /// What was asked for.
+        asked: GpuAmount,
+        /// Within what.
+        span: Span,
+        /// GPUs of the widest.
+        widest: GpuAmount,
+        /// The smallest span that would hold it, if any does.
+        enough: Option<Span>,
+    },
+    /// No such partition.
+    #[error("there is no partition `{partition}`")]
+    UnknownPartition {
+        /// What was asked for.
+        partition: String,
+        /// The partitions there are.
+        partitions: Vec<String>,
+    },
+    /// No such resource, or never so much of it.
+    #[error("it asks for {asked} of `{name}`: there are {total}")]
+    TooMuchOfResource {
+        /// Which.
+        name: String,
+        /// What was asked for.
+        asked: u64,
+        /// What there is.
+        total: u64,
+        /// The resources there are.
+        resources: Vec<String>,
+    },
+    /// Longer than any partition that would do allows.
+    #[error("it may run for {asked}: the partitions that would do allow {max}")]
+    TooLong {
+        /// What was asked for.
+        asked: crate::Millis,
+        /// The longest there is.
+        max: crate::Millis,
+    },
+    /// Teams that do not fit together.
+    #[error("team `{team}` cannot be set up: {why}")]
+    BadTeam {
+        /// Which.
+        team: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A planned time that is none.
+    #[error("the maintenance cannot be planned: {why}")]
+    BadMaintenance {
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl Rejection {
@@ -153,6 +241,15 @@ impl Rejection {
             Self::NoCommand { .. } => "AP0112",
             Self::KeyReused { .. } => "AP0113",
             Self::NotPaused => "AP0114",
+            Self::UnknownTeam { .. } => "AP0115",
+            Self::NoQuota { .. } => "AP0116",
+            Self::OverTeamLimit { .. } => "AP0117",
+            Self::TooWideForSpan { .. } => "AP0118",
+            Self::UnknownPartition { .. } => "AP0119",
+            Self::TooMuchOfResource { .. } => "AP0120",
+            Self::TooLong { .. } => "AP0121",
+            Self::BadTeam { .. } => "AP0122",
+            Self::BadMaintenance { .. } => "AP0123",
         }
     }
 
@@ -207,6 +304,48 @@ impl Rejection {
             Self::NoCommand { .. } => "give `command = [\"python\", \"train.py\"]` in `[run]`, or in `[roles.NAME]` for one of several roles".into(),
             Self::KeyReused { .. } => "send a new `Idempotency-Key` with each new command".into(),
             Self::NotPaused => "`antiphon pause` stops deciding".into(),
+            Self::UnknownTeam {
+                nearest: Some(nearest),
+                ..
+            } => format!("did you mean `{nearest}`? `antiphon teams` lists all"),
+            Self::UnknownTeam { teams, .. } => {
+                format!("there are: {}; `antiphon teams` lists all", teams.join(", "))
+            }
+            Self::NoQuota { quota, .. } if quota.is_zero() => {
+                "submit it as `class = \"standard\"`, or ask your operator for a quota".into()
+            }
+            Self::NoQuota { quota, .. } => format!(
+                "ask for at most {quota} GPUs, or submit it as `class = \"standard\"`"
+            ),
+            Self::OverTeamLimit { limit, .. } => format!(
+                "ask for at most {limit} in `[resources] gpus`; `antiphon teams` shows limits"
+            ),
+            Self::TooWideForSpan {
+                enough: Some(span),
+                ..
+            } => format!("give `span = \"{span}\"`, or ask for fewer GPUs"),
+            Self::TooWideForSpan { widest, .. } => {
+                format!("ask for at most {widest} GPUs; `antiphon nodes` shows where they are")
+            }
+            Self::UnknownPartition { partitions, .. } => {
+                format!("there are: {}", partitions.join(", "))
+            }
+            Self::TooMuchOfResource {
+                total, resources, ..
+            } if *total == 0 => match resources.as_slice() {
+                [] => "the cluster file names none in `[shared]`".into(),
+                _ => format!("there are: {}", resources.join(", ")),
+            },
+            Self::TooMuchOfResource { name, total, .. } => {
+                format!("ask for at most {total} of `{name}`")
+            }
+            Self::TooLong { max, .. } => {
+                format!("give a `time_limit` of at most {max}, or another partition")
+            }
+            Self::BadTeam { .. } => "correct `[[team]]` in `antiphon.toml`".into(),
+            Self::BadMaintenance { .. } => {
+                "give nodes that exist, and a start before the end, which lies ahead".into()
+            }
         }
     }
 }

@@ -84,6 +84,24 @@ quantity!(
     GpuTime(u64), "GPU time"
 );
 
+quantity!(
+    /// Millionths of a US dollar.
+    UsdMicros(u64), "price"
+);
+
+impl UsdMicros {
+    /// So many millionths of a dollar.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+    /// Millionths of a dollar.
+    #[must_use]
+    pub const fn micros(self) -> u64 {
+        self.0
+    }
+}
+
 impl Millis {
     /// So many milliseconds.
     #[must_use]
@@ -197,6 +215,39 @@ impl fmt::Display for Millis {
             3_600..86_400 => write!(f, "{}h{:02}m", s / 3_600, s / 60 % 60),
             _ => write!(f, "{}d{:02}h", s / 86_400, s / 3_600 % 24),
         }
+    }
+}
+
+impl fmt::Display for UsdMicros {
+    /// Dollars with two decimals at least: `$2.50`, `$0.0004`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = format!("{:06}", self.0 % 1_000_000);
+        let kept = decimals.trim_end_matches('0').len().max(2);
+        write!(f, "${}.{}", self.0 / 1_000_000, &decimals[..kept])
+    }
+}
+
+impl FromStr for UsdMicros {
+    type Err = UnitError;
+    /// `2.50`, with or without a dollar sign in front.
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let wrong = || UnitError {
+            what: "price",
+            examples: "`2.50`",
+            text: text.to_owned(),
+        };
+        let digits = text.strip_prefix('$').unwrap_or(text);
+        let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
+        let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || decimals.len() > 6 || !all_digits(whole) || !all_digits(decimals) {
+            return Err(wrong());
+        }
+        let millionths: u64 = format!("{decimals:0<6}").parse().map_err(|_| wrong())?;
+        let dollars: u64 = whole.parse().map_err(|_| wrong())?;
+        let micros = dollars
+            .checked_mul(1_000_000)
+            .and_then(|micros| micros.checked_add(millionths));
+        micros.map(Self).ok_or_else(wrong)
     }
 }
 
@@ -351,6 +402,16 @@ mod tests {
         }
         assert!("64".parse::<Bytes>().is_err());
         assert!("0.0005".parse::<GpuAmount>().is_err());
+    }
+
+    #[test]
+    fn prices_parse_and_print_in_dollars() {
+        for (text, printed) in [("2.5", "$2.50"), ("$12", "$12.00"), ("0.0004", "$0.0004")] {
+            assert_eq!(text.parse::<UsdMicros>().unwrap().to_string(), printed);
+        }
+        for wrong in ["", ".5", "1.2345678", "two", "-1"] {
+            assert!(wrong.parse::<UsdMicros>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

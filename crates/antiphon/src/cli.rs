@@ -66,8 +66,10 @@ pub(crate) enum Command {
     Preempt(JobsToChange),
     /// List nodes and who is on them
     Nodes(ReadArgs),
-    /// Take no new tasks on a node; those it has run on
+    /// Take no new tasks on nodes, now or in a planned time; those they have run on
     Drain(DrainArgs),
+    /// List teams: what each may hold, holds, and has used
+    Teams(ReadArgs),
     /// Stop deciding: jobs run on, nothing starts or gives way
     Pause(ReasonArgs),
     /// Decide again; also the way out of safe mode
@@ -92,9 +94,12 @@ pub(crate) struct UpArgs {
     /// Where to listen, on the loopback interface [default: 127.0.0.1:7440]
     #[arg(long, value_name = "ADDR:PORT", env = "ANTIPHON_LISTEN")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Nodes to offer, all of them on this machine [default: this machine as it is]
+    /// Nodes to offer, all of them on this machine: a cluster file, or what `scontrol show node` prints [default: this machine as it is]
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
+    /// Slurm's `topology.conf` for those nodes [default: the one beside nodes in Slurm's form]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) topology: Option<PathBuf>,
     /// Virtual GPUs to offer where there are no real ones [default: 8]
     #[arg(long, value_name = "N")]
     pub(crate) virtual_gpus: Option<u32>,
@@ -148,6 +153,9 @@ pub(crate) struct JobsArgs {
     /// Only jobs in this state
     #[arg(long, value_name = "STATE", value_parser = ["pending", "starting", "running", "stopping", "held", "succeeded", "failed", "canceled"])]
     pub(crate) state: Option<String>,
+    /// Only the members of this array, named by one of them or by the array's name
+    #[arg(long, value_name = "JOB")]
+    pub(crate) array: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -182,6 +190,9 @@ pub(crate) struct JobsToChange {
     /// Ids or names of jobs
     #[arg(required = true)]
     pub(crate) jobs: Vec<String>,
+    /// All members of the arrays that these jobs are members of, as far as they are in a state for it
+    #[arg(long)]
+    pub(crate) array: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -189,11 +200,23 @@ pub(crate) struct JobsToChange {
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// Name of the node
-    pub(crate) node: String,
-    /// Take tasks on the node again
-    #[arg(long)]
+    /// Names of nodes
+    #[arg(required = true, value_name = "NODE")]
+    pub(crate) nodes: Vec<String>,
+    /// Take tasks on the nodes again, and forget what was planned for them
+    #[arg(long, conflicts_with_all = ["at", "span"])]
     pub(crate) undo: bool,
+    /// Only from then on: a time like `2026-12-01T08:00`, or a span from now like `+4h` [default: now]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "span",
+        allow_hyphen_values = true
+    )]
+    pub(crate) at: Option<String>,
+    /// Only for so long, like `2h`: nothing runs there in that time, and nothing starts that would run into it
+    #[arg(long = "for", value_name = "SPAN")]
+    pub(crate) span: Option<String>,
     /// Why, for those who read it later
     #[arg(long, default_value = "")]
     pub(crate) reason: String,

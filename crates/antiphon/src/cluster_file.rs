@@ -1,160 +1,147 @@
-//! The cluster file: which nodes there are. Read for the local backend, whose nodes all lie on this machine.
+//! The cluster file: which nodes there are, and where they stand in the network. Read for the local backend, whose nodes all
+//! lie on this machine; in antiphon's own form, or as Slurm prints its nodes.
 
+mod form;
+mod names;
+mod scontrol;
+mod topology;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use antiphon_types::{Bytes, NodeName, NodeSpec};
-use serde::Deserialize;
+use antiphon_types::{GPUS_PER_NODE_MAX, NodeSpec, PartitionSpec};
 
 use crate::cli::Exit;
 use crate::failure::Failure;
+use crate::render::say;
 
-/// Nodes of one file: bounds what a mistyped range can make.
+/// Nodes of one file: the widest clusters have 5,000, and it bounds what a mistyped range can make.
 const NODES_MAX: usize = 20_000;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClusterFile {
-    partition: Vec<Partition>,
+/// Slurm's own name for the file beside its nodes.
+const TOPOLOGY: &str = "topology.conf";
+
+/// What a cluster file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<NodeSpec>,
+    pub(crate) partitions: Vec<PartitionSpec>,
+    /// What belongs to no node, and how much of it there is.
+    pub(crate) resources: BTreeMap<String, u64>,
+    /// What was read past, for the person at the terminal.
+    warnings: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Partition {
-    /// Shown in messages; there is one partition on one machine.
-    name: String,
-    nodes: Vec<Nodes>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nodes {
-    /// A name, or a range like `n[001-064]`.
-    names: String,
-    #[serde(default)]
-    gpus: u32,
-    #[serde(default)]
-    gpu_type: Option<String>,
-    #[serde(default)]
-    gpu_memory: Option<String>,
-    #[serde(default)]
-    cpus: Option<u32>,
-    #[serde(default)]
-    memory: Option<String>,
-}
-
-/// Reads a cluster file.
-pub(crate) fn read(path: &Path) -> Result<Vec<NodeSpec>, Failure> {
-    let wrong = |why: String| {
-        let what = format!("the cluster file `{}` cannot be used", path.display());
-        let help =
-            "give `[[partition]]` with a `name` and `nodes = [{ names = \"n[0-3]\", gpus = 8 }]`";
-        Failure::new(Exit::Usage, "AP0207", what)
-            .why(why)
-            .help(help)
+/// Reads a cluster file, and the topology that belongs to it: the one that is given, or Slurm's beside Slurm's nodes.
+pub(crate) fn read(path: &Path, topology: Option<&Path>) -> Result<Cluster, Failure> {
+    let text = text(path)?;
+    let slurm = scontrol::is_meant(&text);
+    let mut cluster = if slurm {
+        scontrol::cluster(&text)
+    } else {
+        form::cluster(&text)
+    }
+    .map_err(|why| wrong(path, why, slurm))?;
+    let beside = || path.parent().map(|dir| dir.join(TOPOLOGY));
+    let topology = match topology {
+        Some(given) => Some(given.to_owned()),
+        None => beside().filter(|beside| slurm && beside.exists()),
     };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    nodes(&text).map_err(wrong)
+    if let Some(file) = &topology {
+        let places = topology::places(&self::text(file)?);
+        let places = places.map_err(|why| wrong(file, why, true))?;
+        topology::apply(&places, &mut cluster);
+    }
+    check(&cluster).map_err(|why| wrong(path, why, slurm))?;
+    for warning in &cluster.warnings {
+        say(&format!("warning: {}: {warning}", path.display()));
+    }
+    Ok(cluster)
 }
 
-fn nodes(text: &str) -> Result<Vec<NodeSpec>, String> {
-    let file: ClusterFile =
-        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
-    let mut specs: Vec<NodeSpec> = Vec::new();
-    for partition in &file.partition {
-        for group in &partition.nodes {
-            for name in expand(&group.names)? {
-                if specs.iter().any(|spec| spec.name.0 == name) {
-                    return Err(format!(
-                        "node `{name}` stands in it twice (partition `{}`)",
-                        partition.name
-                    ));
-                }
-                specs.push(spec(group, name)?);
+fn text(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| wrong(path, error.to_string(), false))
+}
+
+fn wrong(path: &Path, why: String, slurm: bool) -> Failure {
+    let what = format!("the cluster file `{}` cannot be used", path.display());
+    let help = if slurm {
+        "give what `scontrol show node` prints, and Slurm's `topology.conf` with `--topology`"
+    } else {
+        "give `[[partition]]` with a `name` and `nodes = [{ names = \"n[0-3]\", gpus = 8 }]`"
+    };
+    Failure::new(Exit::Usage, "AP0207", what)
+        .why(why)
+        .help(help)
+}
+
+/// What holds of every cluster, whoever described it.
+fn check(cluster: &Cluster) -> Result<(), String> {
+    let nodes = &cluster.nodes;
+    if nodes.is_empty() {
+        return Err("it names no nodes".into());
+    }
+    if nodes.len() > NODES_MAX {
+        let there = nodes.len();
+        return Err(format!(
+            "it names {there} nodes: the limit is {NODES_MAX} in one file"
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for node in nodes {
+        if !seen.insert(&node.name) {
+            return Err(format!(
+                "node `{}` stands in it twice (partition `{}`)",
+                node.name, node.partition
+            ));
+        }
+        if node.gpus > GPUS_PER_NODE_MAX {
+            return Err(format!(
+                "node `{}` has {} GPUs: the limit is {GPUS_PER_NODE_MAX} in one node",
+                node.name, node.gpus
+            ));
+        }
+    }
+    nested(nodes)
+}
+
+/// Each NVLink domain lies under one leaf and each leaf under one spine: a span that holds a placement has one way up.
+fn nested(nodes: &[NodeSpec]) -> Result<(), String> {
+    let mut leaf_of: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut spine_of: BTreeMap<&str, &str> = BTreeMap::new();
+    for node in nodes {
+        let place = &node.location;
+        let steps = [
+            (
+                &mut leaf_of,
+                "NVLink domain",
+                &place.nvlink_domain,
+                "leaf",
+                &place.leaf,
+            ),
+            (&mut spine_of, "leaf", &place.leaf, "spine", &place.spine),
+        ];
+        for (known, low, name, high, above) in steps {
+            if name.is_empty() {
+                continue;
+            }
+            let first = *known.entry(name).or_insert(above);
+            if first != above {
+                let shown = |name: &str| match name {
+                    "" => format!("no {high}"),
+                    name => format!("{high} `{name}`"),
+                };
+                return Err(format!(
+                    "{low} `{name}` lies under {} and, by node `{}`, under {}",
+                    shown(first),
+                    node.name,
+                    shown(above)
+                ));
             }
         }
     }
-    if specs.is_empty() {
-        Err("it names no nodes".into())
-    } else {
-        Ok(specs)
-    }
-}
-
-fn spec(group: &Nodes, name: String) -> Result<NodeSpec, String> {
-    let size = |text: &Option<String>, default: Bytes| match text {
-        Some(text) => text
-            .parse()
-            .map_err(|error: antiphon_types::UnitError| error.to_string()),
-        None => Ok(default),
-    };
-    Ok(NodeSpec {
-        name: NodeName(name),
-        gpus: group.gpus,
-        gpu_type: group.gpu_type.clone().unwrap_or_else(|| "virtual".into()),
-        gpu_memory: size(&group.gpu_memory, Bytes::ZERO)?,
-        // Nodes of a file are counted, not looked for: their GPUs need not be there.
-        gpus_virtual: true,
-        cpus: group.cpus.unwrap_or(64),
-        memory: size(&group.memory, Bytes::new(256 << 30))?,
-    })
-}
-
-/// `n[08-10]` to `n08`, `n09`, `n10`.
-fn expand(names: &str) -> Result<Vec<String>, String> {
-    let wrong =
-        || format!("`{names}` is no node name or range: give a form like `n7` or `n[001-064]`");
-    let Some((prefix, rest)) = names.split_once('[') else {
-        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let named = !names.is_empty() && names.chars().all(legal);
-        return if named {
-            Ok(vec![names.to_owned()])
-        } else {
-            Err(wrong())
-        };
-    };
-    let (range, suffix) = rest.split_once(']').ok_or_else(wrong)?;
-    let (first, last) = range.split_once('-').ok_or_else(wrong)?;
-    let width = first.len();
-    let (first, last): (usize, usize) = first
-        .parse()
-        .ok()
-        .zip(last.parse().ok())
-        .ok_or_else(wrong)?;
-    if last < first || last - first >= NODES_MAX {
-        return Err(wrong());
-    }
-    Ok((first..=last)
-        .map(|number| format!("{prefix}{number:0width$}{suffix}"))
-        .collect())
+    Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_become_nodes() {
-        let text = r#"
-            [[partition]]
-            name = "train"
-            nodes = [{ names = "n[08-10]", gpus = 8, gpu_type = "H100", memory = "2TiB" }, { names = "cpu" }]
-        "#;
-        let specs = nodes(text).unwrap();
-        let names: Vec<_> = specs.iter().map(|spec| spec.name.0.as_str()).collect();
-        assert_eq!(names, ["n08", "n09", "n10", "cpu"]);
-        assert_eq!(specs[0].memory, Bytes::new(2 << 40));
-    }
-
-    #[test]
-    fn wrong_ranges_and_doubled_names_are_refused() {
-        for names in ["n[3-1]", "n[1-", "n[a-b]", "", "n 1", "n[0-99999999]"] {
-            assert!(expand(names).is_err(), "{names}");
-        }
-        let twice =
-            "[[partition]]\nname = \"a\"\nnodes = [{ names = \"n1\" }, { names = \"n[1-2]\" }]";
-        assert_eq!(
-            nodes(twice).unwrap_err(),
-            "node `n1` stands in it twice (partition `a`)"
-        );
-    }
-}
+mod tests;

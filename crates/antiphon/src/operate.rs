@@ -3,12 +3,20 @@
 use std::process::ExitCode;
 
 use antiphon_server::api::model::CommandAccepted;
+use antiphon_types::{Millis, UnitError};
 use serde_json::{Value, json};
 
-use crate::cli::{DrainArgs, JobsToChange, ReadArgs, ReasonArgs, Target};
+use crate::cli::{DrainArgs, Exit, JobsToChange, ReadArgs, ReasonArgs, Target};
 use crate::client::{Client, escape, new_key};
 use crate::failure::Failure;
-use crate::render::{self, say};
+use crate::queue;
+use crate::render::{self, clock, now_ms, say};
+
+/// Members of an array that are changed at the same time.
+const AT_ONCE: usize = 16;
+
+/// The code of a command that a job's state does not allow.
+const WRONG_STATE: &str = "AP0102";
 
 /// What is done to a job.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +34,16 @@ impl JobVerb {
             Self::Hold => "hold",
             Self::Release => "release",
             Self::Preempt => "preempt",
+        }
+    }
+
+    /// Whether a job in this state can be asked for it.
+    fn fits(self, state: &str) -> bool {
+        match self {
+            Self::Cancel => true,
+            Self::Hold => state != "held",
+            Self::Release => matches!(state, "held" | "stopping"),
+            Self::Preempt => matches!(state, "starting" | "running"),
         }
     }
 
@@ -48,6 +66,9 @@ pub(crate) fn on_jobs(
     verb: JobVerb,
 ) -> Result<ExitCode, Failure> {
     let client = Client::new(target)?;
+    if args.array {
+        return on_arrays(&client, args, verb);
+    }
     let mut answers = Vec::new();
     let mut refused = None;
     for job in &args.jobs {
@@ -72,17 +93,156 @@ pub(crate) fn on_jobs(
     refused.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Takes no new tasks on a node, or takes them again.
+/// Changes every member of arrays that is in a state for it, several at a time: they share a commit.
+fn on_arrays(client: &Client, args: &JobsToChange, verb: JobVerb) -> Result<ExitCode, Failure> {
+    let mut answers = Vec::new();
+    for job in &args.jobs {
+        let first = queue::array_of(client, job)?;
+        let all = queue::listed(client, &format!("all=false&array={first}"))?;
+        let members: Vec<&str> = all
+            .iter()
+            .filter(|member| verb.fits(&member.state))
+            .map(|member| member.id.as_str())
+            .collect();
+        let one = |id: &&str| -> Result<Option<CommandAccepted>, Failure> {
+            let path = format!("/v1/jobs/{}/{}", escape(id), verb.path());
+            match client.post(&path, &new_key(), &Value::Null) {
+                Ok(accepted) => Ok(Some(accepted)),
+                // It has ended, or gone on, since the list was made.
+                Err(failure) if failure.code == WRONG_STATE => Ok(None),
+                Err(failure) => Err(failure),
+            }
+        };
+        let some = |ids: &[&str]| ids.iter().map(one).collect::<Result<Vec<_>, _>>();
+        let share = members.len().div_ceil(AT_ONCE).max(1);
+        let told: Vec<_> = std::thread::scope(|scope| {
+            let some = &some;
+            let parts = members.chunks(share);
+            let parts: Vec<_> = parts.map(|ids| scope.spawn(move || some(ids))).collect();
+            let joined = parts.into_iter().map(std::thread::ScopedJoinHandle::join);
+            joined
+                .map(|told| told.expect("a request does not panic"))
+                .collect()
+        });
+        let before = answers.len();
+        for part in told {
+            answers.extend(part?.into_iter().flatten());
+        }
+        if !args.json {
+            let changed = answers.len() - before;
+            say(&format!("{changed} jobs of {first}: each {}", verb.done()));
+        }
+    }
+    if args.json {
+        render::json(&answers);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes no new tasks on nodes, now or in a planned time, or takes them again.
 pub(crate) fn drain(target: &Target, args: &DrainArgs) -> Result<ExitCode, Failure> {
+    if let Some(span) = &args.span {
+        return plan_maintenance(target, args, span);
+    }
     let verb = if args.undo { "undrain" } else { "drain" };
     let said = if args.undo {
         "is no longer drained: it takes tasks again while it is up"
     } else {
         "takes no new tasks; those it has run on"
     };
-    let path = format!("/v1/nodes/{}/{verb}", escape(&args.node));
-    let said = format!("{} {said}", args.node);
-    send(target, &path, &args.reason, args.json, &said)
+    let client = Client::new(target)?;
+    let mut answers: Vec<CommandAccepted> = Vec::new();
+    let mut refused = None;
+    for node in &args.nodes {
+        let path = format!("/v1/nodes/{}/{verb}", escape(node));
+        match client.post(&path, &new_key(), &json!({ "reason": args.reason })) {
+            Ok(accepted) => answers.push(accepted),
+            Err(failure) => {
+                refused = Some(failure);
+                break;
+            }
+        }
+        if !args.json {
+            say(&format!("{node} {said}"));
+        }
+    }
+    // What was carried out before a refusal is said all the same.
+    if args.json {
+        match (args.nodes.as_slice(), answers.as_slice()) {
+            ([_], [one]) => render::json(one),
+            _ => render::json(&answers),
+        }
+    }
+    refused.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Plans a time in which nodes take no tasks.
+fn plan_maintenance(target: &Target, args: &DrainArgs, span: &str) -> Result<ExitCode, Failure> {
+    let from_ms = match args.at.as_deref() {
+        None => now_ms(),
+        Some(text) => moment(text)?,
+    };
+    let span = duration("--for", span)?;
+    let until_ms = from_ms.saturating_add(span.as_millis());
+    let body = json!({
+        "nodes": args.nodes,
+        "from_ms": from_ms,
+        "until_ms": until_ms,
+        "reason": args.reason,
+    });
+    let accepted: CommandAccepted =
+        Client::new(target)?.post("/v1/maintenance", &new_key(), &body)?;
+    if args.json {
+        render::json(&accepted);
+    } else {
+        let verb = if args.nodes.len() == 1 {
+            "takes"
+        } else {
+            "take"
+        };
+        say(&format!(
+            "{} {verb} no tasks from {} to {}; what is there by then saves a checkpoint and leaves",
+            args.nodes.join(", "),
+            clock(from_ms),
+            clock(until_ms)
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A time as people give it: with its offset, in this machine's own zone without one, or as a span from now.
+fn moment(text: &str) -> Result<u64, Failure> {
+    if let Some(from_now) = text.strip_prefix('+') {
+        return Ok(now_ms().saturating_add(duration("--at", from_now)?.as_millis()));
+    }
+    let exact: Option<jiff::Timestamp> = text.parse().ok();
+    let local = || {
+        let local: jiff::civil::DateTime = text.parse().ok()?;
+        jiff::tz::TimeZone::system().to_timestamp(local).ok()
+    };
+    let moment = exact.or_else(local);
+    let ms = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
+    ms.ok_or_else(|| {
+        usage(
+            format!("`--at {text}` is no time"),
+            "give one like `2026-12-01T08:00` or `2026-12-01T08:00:00Z`, or a span from now like `+4h`".into(),
+        )
+    })
+}
+
+fn duration(option: &str, text: &str) -> Result<Millis, Failure> {
+    text.parse().map_err(|error: UnitError| {
+        let examples = error.examples;
+        usage(
+            format!("`{option} {text}` is no {}", error.what),
+            format!("give a number with a unit like {examples}"),
+        )
+    })
+}
+
+/// A wrong option, told as every failure is.
+fn usage(what: String, help: String) -> Failure {
+    Failure::new(Exit::Usage, "", what).help(help)
 }
 
 /// Stops deciding.

@@ -1,36 +1,31 @@
-//! Commands that look: jobs, one job, why, nodes.
+//! Commands that look: jobs, one job, why, nodes, teams.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use antiphon_server::api::model::{
-    JobDetail, JobPage, JobSummary, NodeList, ServerStatus, WhyView,
+    DeadlineView, ExpectationView, JobDetail, JobPage, JobSummary, NodeList, NodeView,
+    ServerStatus, StartView, TeamList, TeamView, WhyView,
 };
 use antiphon_types::{Bytes, GpuTime};
 
-use crate::cli::{JobArgs, JobsArgs, ReadArgs, Target};
+use crate::cli::{Exit, JobArgs, JobsArgs, ReadArgs, Target};
 use crate::client::{Client, escape};
 use crate::failure::Failure;
-use crate::render::{self, ago, clock, gpus, plain, print, say, span, steps};
+use crate::render::{self, ago, clock, gpus, now_ms, plain, print, say, span, steps};
 
 /// Lists jobs.
 pub(crate) fn jobs(target: &Target, args: &JobsArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(target)?;
     let all = args.all || args.state.is_some();
-    let state = args
-        .state
-        .as_ref()
-        .map(|state| format!("&state={state}"))
-        .unwrap_or_default();
-    let mut jobs: Vec<JobSummary> = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let page: JobPage = client.get(&format!("/v1/jobs?all={all}{state}{cursor}"))?;
-        jobs.extend(page.jobs);
-        match page.next {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => break,
-        }
+    let mut filter = format!("all={all}");
+    if let Some(state) = &args.state {
+        filter += &format!("&state={state}");
     }
+    if let Some(first) = &args.array {
+        filter += &format!("&array={}", escape(&array_of(&client, first)?));
+    }
+    let jobs = listed(&client, &filter)?;
     if args.json {
         render::json(&JobPage { jobs, next: None });
         return Ok(ExitCode::SUCCESS);
@@ -55,7 +50,8 @@ pub(crate) fn jobs(target: &Target, args: &JobsArgs) -> Result<ExitCode, Failure
         vec![
             job.id.clone(),
             job.name.clone(),
-            job.class.clone(),
+            class(job),
+            priority(job.priority),
             job.state.clone(),
             gpus(job.gpus_thousandths),
             job.allocation.clone().unwrap_or_default(),
@@ -64,15 +60,88 @@ pub(crate) fn jobs(target: &Target, args: &JobsArgs) -> Result<ExitCode, Failure
                 .map(|loss| format!("{loss:.3}"))
                 .unwrap_or_default(),
             ago(job.since_ms),
+            job.start.as_ref().map(starts).unwrap_or_default(),
+            job.deadline.as_ref().map(deadline).unwrap_or_default(),
             remark(job),
         ]
     });
     let header = [
-        "JOB", "NAME", "CLASS", "STATE", "GPUS", "ON", "STEP", "LOSS", "SINCE", "",
+        "JOB", "NAME", "CLASS", "PRIORITY", "STATE", "GPUS", "ON", "STEP", "LOSS", "SINCE",
+        "STARTS", "DEADLINE", "",
     ];
-    let dispensable = ["LOSS", "ON", "CLASS", "SINCE", "GPUS"];
+    let dispensable = [
+        "LOSS", "ON", "PRIORITY", "CLASS", "SINCE", "GPUS", "DEADLINE",
+    ];
     render::table(&header, rows.collect(), &dispensable);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Every page of a list.
+pub(crate) fn listed(client: &Client, filter: &str) -> Result<Vec<JobSummary>, Failure> {
+    let mut jobs: Vec<JobSummary> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page: JobPage = client.get(&format!("/v1/jobs?{filter}{cursor}"))?;
+        jobs.extend(page.jobs);
+        match page.next {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return Ok(jobs),
+        }
+    }
+}
+
+/// The first job of the array that a job, named by its id or its name, is a member of.
+pub(crate) fn array_of(client: &Client, job: &str) -> Result<String, Failure> {
+    let detail: JobDetail = client.get(&format!("/v1/jobs/{}", escape(job)))?;
+    let JobSummary {
+        id, name, array, ..
+    } = detail.summary;
+    array.map(|member| member.first).ok_or_else(|| {
+        let what = format!("{id} `{}` is no member of an array", plain(&name));
+        Failure::new(Exit::Usage, "", what).help("leave `--array` out")
+    })
+}
+
+fn class(job: &JobSummary) -> String {
+    match &job.runs_as {
+        Some(lower) => format!("{lower} (asked {})", job.class),
+        None => job.class.clone(),
+    }
+}
+
+fn priority(priority: i32) -> String {
+    if priority == 0 {
+        String::new()
+    } else {
+        priority.to_string()
+    }
+}
+
+/// `in 25m`, `now` where its time has come; with a question mark where it may be any time later.
+fn starts(start: &StartView) -> String {
+    let guess = if start.latest_ms.is_none() { "?" } else { "" };
+    let left = start.expected_ms.saturating_sub(now_ms());
+    match left {
+        0..1_000 => format!("now{guess}"),
+        1_000..60_000 => format!("in {}s{guess}", left / 1_000),
+        60_000..3_600_000 => format!("in {}m{guess}", left / 60_000),
+        _ => format!("in {}{guess}", span(left)),
+    }
+}
+
+/// `in 4h`, `4h ago`, and whether it is ignored.
+fn deadline(deadline: &DeadlineView) -> String {
+    let at = deadline.at_ms;
+    let when = if at > now_ms() {
+        format!("in {}", span(at - now_ms()))
+    } else {
+        format!("{} ago", ago(at))
+    };
+    if deadline.counts {
+        when
+    } else {
+        format!("{when}, ignored")
+    }
 }
 
 fn remark(job: &JobSummary) -> String {
@@ -119,8 +188,30 @@ fn sheet(detail: &JobDetail) -> String {
         "job",
         format!(
             "{} `{}`, {}, team {}, user {}",
-            job.id, job.name, job.class, job.team, job.user
+            job.id,
+            job.name,
+            class(job),
+            job.team,
+            job.user
         ),
+    );
+    line(
+        "array",
+        job.array.as_ref().map_or_else(String::new, |member| {
+            format!("index {} of the array {}", member.index, member.first)
+        }),
+    );
+    line("priority", priority(job.priority));
+    line(
+        "deadline",
+        job.deadline.as_ref().map_or_else(String::new, |named| {
+            let counts = if named.counts {
+                "it counts inside its team's share"
+            } else {
+                "its team's share cannot meet it"
+            };
+            format!("{} ({}): {counts}", deadline(named), clock(named.at_ms))
+        }),
     );
     let reason = if job.reason.is_empty() {
         String::new()
@@ -152,6 +243,26 @@ fn sheet(detail: &JobDetail) -> String {
             .map(|loss| format!("{loss:.4} nat"))
             .unwrap_or_default(),
     );
+    line(
+        "starts",
+        job.start.as_ref().map_or_else(String::new, |start| {
+            format!(
+                "{} if nothing else comes (forecast {} old)",
+                starts(start),
+                span(start.age_ms)
+            )
+        }),
+    );
+    line(
+        "place",
+        job.slot.as_ref().map_or_else(String::new, |slot| {
+            let by = slot.at_ms.map_or_else(String::new, |at| {
+                format!(", from {} at the latest", clock(at))
+            });
+            format!("{} held back for it{by}", slot.nodes.join(" "))
+        }),
+    );
+    line("should run", expected(&job.expected));
     line(
         "ends in",
         job.ends_in_ms
@@ -286,6 +397,22 @@ fn sheet(detail: &JobDetail) -> String {
     lines.join("\n") + "\n"
 }
 
+/// How long a job should run, and where that comes from.
+fn expected(expected: &ExpectationView) -> String {
+    let high = expected.high_ms.map_or_else(String::new, |high| {
+        format!(", nine of ten at most {}", span(high))
+    });
+    let source = match expected.source.as_str() {
+        "progress" => "its own reports",
+        "history" => "jobs like it of its team",
+        "estimate" => "its estimate",
+        "limit" => "its time limit",
+        // Nobody knows, and nobody builds on it.
+        _ => return String::new(),
+    };
+    format!("about {}{high}, by {source}", span(expected.expected_ms))
+}
+
 /// Says why a job is where it is.
 pub(crate) fn why(target: &Target, args: &JobArgs) -> Result<ExitCode, Failure> {
     let why: WhyView = Client::new(target)?.get(&format!("/v1/jobs/{}/why", escape(&args.job)))?;
@@ -323,14 +450,11 @@ pub(crate) fn nodes(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failur
         say("GPUs are virtual: counted, not there");
     }
     let rows = list.nodes.iter().map(|node| {
-        let reason = node
-            .reason
-            .as_ref()
-            .map(|reason| format!(": {reason}"))
-            .unwrap_or_default();
         vec![
             node.name.clone(),
-            format!("{}{reason}", node.state),
+            node.state.clone(),
+            node.partition.clone(),
+            network(node),
             format!("{} of {}", gpus(node.gpus_free_thousandths), node.gpus),
             node.gpu_type.clone(),
             format!("{} of {}", node.cpus_free, node.cpus),
@@ -340,21 +464,155 @@ pub(crate) fn nodes(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failur
                 Bytes::new(node.memory_bytes)
             ),
             node.jobs.join(", "),
+            node_remark(node),
         ]
     });
     let header = [
         "NODE",
         "STATE",
+        "PARTITION",
+        "NETWORK",
         "GPUS FREE",
         "GPU TYPE",
         "CPUS FREE",
         "MEMORY FREE",
         "JOBS",
+        "",
     ];
-    render::table(
-        &header,
-        rows.collect(),
-        &["MEMORY FREE", "CPUS FREE", "GPU TYPE"],
-    );
+    let dispensable = [
+        "MEMORY FREE",
+        "CPUS FREE",
+        "NETWORK",
+        "GPU TYPE",
+        "PARTITION",
+    ];
+    render::table(&header, rows.collect(), &dispensable);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a node stands, from the top: `s0/l2`, and its NVLink domain.
+fn network(node: &NodeView) -> String {
+    let levels = [&node.spine, &node.leaf, &node.nvlink_domain];
+    let named = levels.into_iter().filter(|level| !level.is_empty());
+    named.cloned().collect::<Vec<_>>().join("/")
+}
+
+/// What is particular about a node now.
+fn node_remark(node: &NodeView) -> String {
+    let mut remarks: Vec<String> = node.reason.iter().cloned().collect();
+    if let Some(job) = &node.held_for {
+        remarks.push(format!("held for {job}"));
+    }
+    for window in &node.maintenance {
+        let reason = if window.reason.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", window.reason)
+        };
+        remarks.push(format!(
+            "maintenance {} to {}{reason}",
+            clock(window.from_ms),
+            clock(window.until_ms)
+        ));
+    }
+    match (node.spare, node.stepped_in) {
+        (true, true) => remarks.push("spare, has stepped in".into()),
+        (true, false) => remarks.push("spare".into()),
+        (false, _) => (),
+    }
+    if !node.gpus_lost.is_empty() {
+        let lost: Vec<String> = node.gpus_lost.iter().map(u32::to_string).collect();
+        remarks.push(format!("lost GPU {}", lost.join(", ")));
+    }
+    for (profile, count) in &node.slices {
+        remarks.push(format!("{count} slices {profile}"));
+    }
+    for failure in &node.failures {
+        let what = if failure.checked {
+            "failed the check before"
+        } else {
+            "hardware failure under"
+        };
+        remarks.push(format!("{what} {} {} ago", failure.job, ago(failure.at_ms)));
+    }
+    remarks.join("; ")
+}
+
+/// Lists teams.
+pub(crate) fn teams(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failure> {
+    let client = Client::new(target)?;
+    let list: TeamList = client.get("/v1/teams")?;
+    if args.json {
+        render::json(&list);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let hours = |ms: u64| GpuTime::from_gpu_millis(ms).to_string();
+    let rows = list.teams.iter().map(|team| {
+        vec![
+            team.name.clone(),
+            team.parent.clone().unwrap_or_default(),
+            team.weight.to_string(),
+            team.share_place.to_string(),
+            by_type(&team.quota_thousandths, gpus),
+            by_type(&team.limit_thousandths, gpus),
+            allocated(team),
+            hours(team.used_gpu_ms.values().sum()),
+            budget(team),
+            some(team.borrowed_gpu_ms, hours),
+            some(team.lent_gpu_ms, hours),
+        ]
+    });
+    let header = [
+        "TEAM",
+        "PART OF",
+        "WEIGHT",
+        "TURN",
+        "QUOTA",
+        "LIMIT",
+        "ALLOCATED",
+        "USED THIS WEEK",
+        "BUDGET",
+        "BORROWED",
+        "LENT",
+    ];
+    let dispensable = ["LENT", "BORROWED", "WEIGHT", "PART OF", "LIMIT"];
+    render::table(&header, rows.collect(), &dispensable);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `24`, or `24, 8 of its own` where its parts hold some of it.
+fn allocated(team: &TeamView) -> String {
+    let (all, own) = (team.allocated_thousandths, team.own_allocated_thousandths);
+    if all == own {
+        gpus(all)
+    } else {
+        format!("{}, {} of its own", gpus(all), gpus(own))
+    }
+}
+
+fn budget(team: &TeamView) -> String {
+    let budget = by_type(&team.budget_gpu_ms, |ms| {
+        GpuTime::from_gpu_millis(ms).to_string()
+    });
+    match team.budget_free_ms {
+        Some(at) => format!("{budget}, used up until {}", clock(at)),
+        None => budget,
+    }
+}
+
+fn some(amount: u64, print: impl Fn(u64) -> String) -> String {
+    if amount == 0 {
+        String::new()
+    } else {
+        print(amount)
+    }
+}
+
+/// `64, 32 H100`: what counts for all types stands without one, and first.
+fn by_type(amounts: &BTreeMap<String, u64>, print: impl Fn(u64) -> String) -> String {
+    let one = |(gpu_type, amount): (&String, &u64)| match gpu_type.as_str() {
+        "*" => print(*amount),
+        gpu_type => format!("{} {gpu_type}", print(*amount)),
+    };
+    amounts.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -1,9 +1,11 @@
 //! Where things are, and the configuration file: flag over environment over file over default.
 
+mod team;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use antiphon_types::Policy;
+use antiphon_types::{Policy, TeamSpec};
 use serde::Deserialize;
 
 use crate::cli::{Exit, Target};
@@ -21,8 +23,10 @@ pub(crate) struct Settings {
     listen: Option<SocketAddr>,
     state_dir: Option<PathBuf>,
     cluster: Option<PathBuf>,
+    topology: Option<PathBuf>,
     virtual_gpus: Option<u32>,
     policy: Policy,
+    team: Vec<team::TeamFile>,
 }
 
 impl Settings {
@@ -43,17 +47,29 @@ impl Settings {
                 return Err(Failure::new(Exit::Usage, "AP0206", what).why(error.to_string()));
             }
         };
-        let mut settings: Self = toml::from_str(&text).map_err(|error| {
+        let mut settings = Self::from_text(&text).map_err(|why| {
             let what = format!("the configuration `{}` is wrong", path.display());
             Failure::new(Exit::Usage, "AP0206", what)
-                .why(error.to_string().trim().to_owned())
+                .why(why)
                 .help("correct it, or move it away to run with the defaults")
         })?;
         // Paths in a file count from the file.
         let beside = path.parent().unwrap_or(Path::new("/"));
         settings.cluster = settings.cluster.map(|cluster| beside.join(cluster));
+        settings.topology = settings.topology.map(|file| beside.join(file));
         settings.state_dir = settings.state_dir.map(|dir| beside.join(dir));
         Ok(settings)
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let settings: Self =
+            toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+        // A team that cannot be read is found before a server is asked to take it.
+        settings.read_teams().map(|_| settings)
+    }
+
+    fn read_teams(&self) -> Result<Vec<TeamSpec>, String> {
+        self.team.iter().map(team::TeamFile::spec).collect()
     }
 
     pub(crate) fn listen(&self, flag: Option<SocketAddr>) -> SocketAddr {
@@ -69,8 +85,16 @@ impl Settings {
         flag.or(self.virtual_gpus).unwrap_or(VIRTUAL_GPUS)
     }
 
-    pub(crate) const fn policy(&self) -> Policy {
-        self.policy
+    pub(crate) fn topology(&self, flag: Option<PathBuf>) -> Option<PathBuf> {
+        flag.or_else(|| self.topology.clone())
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy.clone()
+    }
+
+    pub(crate) fn teams(&self) -> Vec<TeamSpec> {
+        self.read_teams().expect("read with the file")
     }
 
     pub(crate) fn state_dir(&self, target: &Target) -> Result<PathBuf, Failure> {
@@ -100,4 +124,111 @@ fn home(variable: &str, below: &str) -> Option<PathBuf> {
             .map(PathBuf::from)
     };
     set(variable).or_else(|| Some(set("HOME")?.join(below)))
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_types::{Class, GpuAmount, GpuTime, Millis};
+
+    use super::*;
+
+    #[test]
+    fn teams_have_quotas_limits_and_budgets_in_all_or_by_type() {
+        let settings = Settings::from_text(
+            r#"
+            [[team]]
+            name = "research"
+            weight = 3
+            quota = 64
+            [[team]]
+            name = "rlhf"
+            parent = "research"
+            quota = { all = 32, "H100-SXM-80GB" = 16 }
+            limit = { "*" = 96.5 }
+            budget = { "*" = "1000h", "H100-SXM-80GB" = "500h" }
+            [[team]]
+            name = "eval"
+            budget = "20h"
+            "#,
+        )
+        .unwrap();
+        let teams = settings.teams();
+        let [research, rlhf, eval] = teams.as_slice() else {
+            panic!("{teams:?}");
+        };
+        assert_eq!(research.weight, 3);
+        assert_eq!(research.quota.all, Some(GpuAmount::from_gpus(64)));
+        assert!(research.limit.is_empty() && research.budget.is_empty());
+        assert_eq!((rlhf.parent.as_deref(), rlhf.weight), (Some("research"), 1));
+        assert_eq!(rlhf.quota.all, Some(GpuAmount::from_gpus(32)));
+        let h100 = "H100-SXM-80GB";
+        assert_eq!(rlhf.quota.by_type[h100], GpuAmount::from_gpus(16));
+        assert_eq!(rlhf.limit.all, Some(GpuAmount::from_thousandths(96_500)));
+        assert_eq!(rlhf.budget[h100], GpuTime::from_gpu_millis(500 * 3_600_000));
+        assert_eq!(eval.budget["*"], GpuTime::from_gpu_millis(20 * 3_600_000));
+    }
+
+    #[test]
+    fn the_policy_reads_milliseconds_and_keeps_what_is_not_named() {
+        let settings = Settings::from_text(
+            r#"
+            [policy]
+            checkpoint_wait_ms_max = 5000
+            usage_half_life_ms = 3600000
+            node_check = ["/opt/check", "--quick"]
+            gpu_weight_permille = { A100 = 500 }
+            [policy.promote_after_ms]
+            best-effort = 60000
+            "#,
+        )
+        .unwrap();
+        let policy = settings.policy();
+        assert_eq!(policy.checkpoint_wait_ms_max, Millis::from_secs(5));
+        assert_eq!(policy.usage_half_life_ms, Millis::from_secs(3_600));
+        assert_eq!(policy.node_check, ["/opt/check", "--quick"]);
+        assert_eq!(policy.gpu_weight_permille["A100"], 500);
+        let promote = policy.promote_after_ms;
+        assert_eq!(promote.of(Class::BestEffort), Millis::from_secs(60));
+        assert_eq!(
+            promote.of(Class::Service),
+            Policy::default().promote_after_ms.service
+        );
+        assert_eq!(policy.jobs_max, Policy::default().jobs_max);
+        assert!(settings.teams().is_empty());
+    }
+
+    #[test]
+    fn wrong_settings_say_what_could_stand_there() {
+        for (text, expected) in [
+            (
+                "[[team]]\nname = \"a\"\nquota = -1",
+                "`quota` of team `a`: -1 is no number of GPUs: give one like `64`, in thousandths at the finest",
+            ),
+            (
+                "[[team]]\nname = \"a\"\nbudget = \"1000\"",
+                "`budget` of team `a`: `1000` is no GPU-time: give GPU-hours a week, like `1000h`",
+            ),
+        ] {
+            assert_eq!(Settings::from_text(text).unwrap_err(), expected);
+        }
+        for (text, part) in [
+            (
+                "[[team]]\nname = \"a\"\nquota = \"64\"",
+                "expected a number of GPUs like `64`, or a table",
+            ),
+            (
+                "[[team]]\nname = \"a\"\nbudget = 7",
+                "expected GPU-hours a week like `1000h`, or a table",
+            ),
+            ("[[team]]\nname = \"a\"\nqota = 1", "unknown field `qota`"),
+            ("[[team]]\nquota = 1", "missing field `name`"),
+            (
+                "[policy.promote_after_ms]\nbest_effort = 1",
+                "unknown field `best_effort`",
+            ),
+        ] {
+            let why = Settings::from_text(text).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use antiphon_server::api::model::{CheckReport, CommandAccepted, JobDetail};
 use antiphon_server::jobfile::{self, Format, JobFile, JobFileError};
+use antiphon_types::JobId;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{CheckArgs, Exit, SubmitArgs, Target};
@@ -45,7 +46,17 @@ pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Fai
             say(&format!("warning: {}: {warning}", plain(&file.name)));
         }
         if !args.json {
-            print(&format!("{}\n", accepted.job.as_deref().unwrap_or("")));
+            let first = accepted.job.as_deref().unwrap_or("");
+            print(&format!("{first}\n"));
+            if let Some(array) = &file.array {
+                let last = members(&accepted).last().map(|id| id.to_string());
+                say(&format!(
+                    "array `{}` ({array}): {} jobs, {first} to {}; `antiphon jobs --array {first}` lists them",
+                    plain(&file.name),
+                    accepted.jobs,
+                    last.as_deref().unwrap_or(first)
+                ));
+            }
         }
         answers.push(accepted);
     }
@@ -56,17 +67,23 @@ pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Fai
         return Ok(ExitCode::SUCCESS);
     }
     let mut failed = false;
-    for id in answers
-        .iter()
-        .filter_map(|accepted| accepted.job.as_deref())
-    {
-        failed |= !wait_for(&client, id)?;
+    for id in answers.iter().flat_map(members) {
+        failed |= !wait_for(&client, &id.to_string())?;
     }
     Ok(if failed {
         Exit::JobFailed.into()
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The jobs that a submission made: an array's stand one after the other.
+fn members(accepted: &CommandAccepted) -> impl Iterator<Item = JobId> {
+    let first: Option<JobId> = accepted.job.as_deref().and_then(|id| id.parse().ok());
+    let jobs = accepted.jobs;
+    first
+        .into_iter()
+        .flat_map(move |first| (first.0..first.0 + jobs).map(JobId))
 }
 
 /// Says what a job file would do.
@@ -86,16 +103,15 @@ pub(crate) fn check(target: &Target, args: &CheckArgs) -> Result<ExitCode, Failu
     for warning in &report.warnings {
         say(&format!("warning: {}: {warning}", plain(&file.name)));
     }
-    print(&match (&report.allocation, &report.reason) {
-        (Some(allocation), _) => {
-            format!("`{}` would start now on {allocation}\n", plain(&file.name))
-        }
-        (None, reason) => format!(
-            "`{}` would wait: {}\n",
-            plain(&file.name),
-            reason.as_deref().unwrap_or("")
-        ),
-    });
+    let jobs = match report.jobs {
+        1 => String::new(),
+        jobs => format!(", an array of {jobs} jobs, of which the first is told"),
+    };
+    let mut text = format!("`{}`{jobs}\n", plain(&file.name));
+    for sentence in &report.sentences {
+        text += &format!("  {}\n", plain(sentence));
+    }
+    print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -164,18 +180,21 @@ fn in_job_file(file: &JobFile, failure: Failure) -> Failure {
 
 /// Says in which file, and on which line where that can be told.
 fn in_file(shown: &str, text: &str, error: JobFileError) -> Failure {
-    let key = error.at.rsplit('.').next().filter(|key| !key.is_empty());
-    let on_line = |key: &str| {
-        let starts = |line: &str| {
-            let line = line.trim_start().trim_start_matches(['[', '"', '\'']);
-            line.strip_prefix(key)
-                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
-        };
-        text.lines().position(starts)
+    // `ladder[1]` is the second line that begins so, or, in brackets on one line, the only one.
+    let last = error.at.rsplit('.').next().unwrap_or_default();
+    let (key, index) = last.split_once('[').unwrap_or((last, "0]"));
+    let index: usize = index.trim_end_matches(']').parse().unwrap_or(0);
+    let starts = |line: &str| {
+        let line = line.trim_start().trim_start_matches(['[', '"', '\'']);
+        line.strip_prefix(key)
+            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
     };
-    let line = key
-        .and_then(on_line)
-        .map(|line| format!(", line {}", line + 1))
+    let lines = text.lines().enumerate().filter(|(_, line)| starts(line));
+    let lines: Vec<usize> = lines.map(|(number, _)| number + 1).collect();
+    let line = lines.get(index).or(lines.last());
+    let line = line
+        .filter(|_| !key.is_empty())
+        .map(|line| format!(", line {line}"))
         .unwrap_or_default();
     Failure::new(
         Exit::Refused,
@@ -192,7 +211,7 @@ fn in_order(files: Vec<JobFile>) -> Result<Vec<JobFile>, Failure> {
     let mut ordered = Vec::new();
     while !left.is_empty() {
         let waits = |file: &JobFile| {
-            file.after.iter().any(|name| {
+            file.waits_for().any(|name| {
                 left.values()
                     .any(|other| other.name == *name && other.name != file.name)
             })

@@ -1,5 +1,6 @@
 //! `antiphon up` and `antiphon audit`: what a person sees when a server starts, stops or is looked through.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,9 +33,15 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
     }
     let settings = Settings::read()?;
     let state_dir = settings.state_dir(target)?;
-    let nodes = match settings.cluster(args.cluster) {
-        Some(path) => Some(cluster_file::read(&path)?),
+    let topology = settings.topology(args.topology);
+    let cluster = match settings.cluster(args.cluster) {
+        Some(path) => Some(cluster_file::read(&path, topology.as_deref())?),
         None => None,
+    };
+    // This machine as it is has one partition without a name, and nothing that belongs to no node.
+    let (nodes, partitions, resources) = match cluster {
+        Some(cluster) => (Some(cluster.nodes), cluster.partitions, cluster.resources),
+        None => (None, Vec::new(), BTreeMap::new()),
     };
     trace();
     std::panic::set_hook(Box::new(|panic| {
@@ -60,6 +67,9 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
             )?),
             state_dir: state_dir.clone(),
             policy: settings.policy(),
+            teams: settings.teams(),
+            partitions,
+            resources,
             user: user(),
         };
         let mut stop = std::pin::pin!(stop()?);

@@ -260,6 +260,23 @@ fn the_job_file_reference_names_every_key() {
 }
 
 #[test]
+fn the_configuration_reference_names_every_setting() {
+    let page = reference("configuration.md");
+    let policy = serde_json::to_value(antiphon_types::Policy::default()).unwrap();
+    let promote = &policy["promote_after_ms"];
+    for key in [&policy, promote]
+        .map(|table| table.as_object().unwrap().keys())
+        .into_iter()
+        .flatten()
+    {
+        assert!(
+            page.contains(&format!("| `{key}`")),
+            "configuration.md does not name `{key}`"
+        );
+    }
+}
+
+#[test]
 fn the_environment_reference_names_every_variable_of_a_task() {
     let page = reference("environment.md");
     for file in [

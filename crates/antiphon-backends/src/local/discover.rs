@@ -38,6 +38,7 @@ pub(crate) fn this_machine(virtual_gpus: u32) -> Result<NodeSpec, BackendError> 
             .try_into()
             .unwrap_or(u32::MAX),
         memory: memory(),
+        ..NodeSpec::default()
     })
 }
 

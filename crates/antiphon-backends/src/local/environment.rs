@@ -60,6 +60,7 @@ pub(crate) fn of_task(
         allocation,
         environment,
         launched: _,
+        check: _,
     } = launch;
     let TaskAllocation {
         role, index, gpus, ..
@@ -80,9 +81,8 @@ pub(crate) fn of_task(
         set("ANTIPHON_CHECKPOINT_DIR", checkpoint.dir.clone());
     }
 
-    let indices: Vec<String> = gpus.iter().map(u32::to_string).collect();
     // Empty, not absent, for a task without GPUs: absent would mean all of them.
-    set("CUDA_VISIBLE_DEVICES", indices.join(","));
+    set("CUDA_VISIBLE_DEVICES", devices(task, node).join(","));
     // Otherwise CUDA counts the fastest GPU first, and an index means another device than the one that is booked.
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
     if node.gpus_virtual {
@@ -123,4 +123,17 @@ pub(crate) fn of_task(
         set("MASTER_PORT", port.to_string());
     }
     variables
+}
+
+/// What CUDA calls the GPUs, or the MIG slices, that a task holds. A slice without a name is left out: its GPU's index would
+/// mean all of that GPU.
+fn devices(task: &TaskAllocation, node: &NodeSpec) -> Vec<String> {
+    if !task.sliced {
+        return task.gpus.iter().map(u32::to_string).collect();
+    }
+    let slice = |index: &u32| node.slices.get(usize::try_from(*index).ok()?);
+    let held = task.gpus.iter().filter_map(slice);
+    held.map(|slice| slice.device.clone())
+        .filter(|device| !device.is_empty())
+        .collect()
 }

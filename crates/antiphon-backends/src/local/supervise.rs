@@ -6,6 +6,9 @@
 //! makes one question exact that `/proc` cannot answer without races: it has no child left if and only if no process
 //! of the task is left, in whatever session or process group they hid.
 
+mod node_check;
+
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -104,9 +107,18 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
         boot: boot.clone(),
     })?;
 
-    let exit = match refused(&task, &signals) {
+    let refusal = match refused(&task, &signals) {
+        Some(exit) => Some(exit),
+        None => node_check::unfit(&task, &dir, &signals)?,
+    };
+    let exit = match refusal {
         Some(exit) => exit,
-        None => match start(&task, &dir) {
+        None => match spawn(
+            &task.command,
+            &task.workdir,
+            &task.environment,
+            &dir.output(),
+        ) {
             Ok(main) => {
                 let running = find(main).and_then(|process| {
                     let boot = boot.clone();
@@ -167,26 +179,30 @@ fn refused(task: &TaskFile, signals: &Signals) -> Option<Exit> {
     }
 }
 
-/// Starts the command and says its pid, or why it cannot be started.
-fn start(task: &TaskFile, dir: &TaskDir) -> Result<i32, String> {
-    let path = dir.output();
+/// Starts a command and says its pid, or why it cannot be started.
+fn spawn(
+    command: &[String],
+    workdir: &str,
+    environment: &BTreeMap<String, String>,
+    path: &Path,
+) -> Result<i32, String> {
     let output = OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
-        .open(&path)
+        .open(path)
         .and_then(|output| Ok((output.try_clone()?, output)));
     let (stdout, stderr) =
         output.map_err(|error| format!("cannot open `{}`: {error}", path.display()))?;
-    let (name, arguments) = task.command.split_first().ok_or("the command is empty")?;
-    let search = command::search_path(&task.environment);
-    let program = command::resolve(name, &task.workdir, &search)
+    let (name, arguments) = command.split_first().ok_or("the command is empty")?;
+    let search = command::search_path(environment);
+    let program = command::resolve(name, workdir, &search)
         .map_err(|missing| format!("cannot start `{name}`: not found{missing}"))?;
     let child = Command::new(&program)
         .arg0(name)
         .args(arguments)
-        .envs(&task.environment)
-        .current_dir(&task.workdir)
+        .envs(environment)
+        .current_dir(workdir)
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(stderr)
@@ -195,7 +211,6 @@ fn start(task: &TaskFile, dir: &TaskDir) -> Result<i32, String> {
         .spawn()
         .map_err(|error| {
             let program = program.display();
-            let workdir = &task.workdir;
             format!("cannot start `{program}` in `{workdir}`: {error}")
         })?;
     // The handle is dropped: `attend` reaps whatever child ends, this one too.

@@ -9,6 +9,7 @@
 //! | `lock` | supervisor | held (`flock`) for as long as it lives: two supervisors of one task cannot be |
 //! | `exit.reserve` | supervisor | the space that `exit.json` will need, so that a full disk loses no status |
 //! | `supervisor.json` | supervisor | who supervises; from here on the command may have been started |
+//! | `check.log` | check of the node | its stdout and stderr, where the launch asked for one |
 //! | `output.log` | command | stdout and stderr |
 //! | `process.json` | supervisor | the command runs |
 //! | `exit.json` | supervisor | no process of the task is left, and how the command ended |
@@ -58,6 +59,9 @@ pub(crate) struct TaskFile {
     pub(crate) launched: Timestamp,
     /// Whom to ask before the command is started; nobody where the server has no address.
     pub(crate) check: Option<Check>,
+    /// What looks at the node before the command is started; nothing where no check was asked for.
+    #[serde(default)]
+    pub(crate) node_check: Option<NodeCheck>,
 }
 
 /// The launch check.
@@ -68,6 +72,14 @@ pub(crate) struct Check {
     pub(crate) token: String,
     #[serde(rename = "give_up_ms")]
     pub(crate) give_up: Millis,
+}
+
+/// The check of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeCheck {
+    pub(crate) command: Vec<String>,
+    #[serde(rename = "limit_ms")]
+    pub(crate) limit: Millis,
 }
 
 /// `supervisor.json` and `process.json`.
@@ -133,6 +145,10 @@ impl TaskDir {
 
     pub(crate) fn output(&self) -> PathBuf {
         self.0.join("output.log")
+    }
+
+    pub(crate) fn check_log(&self) -> PathBuf {
+        self.0.join("check.log")
     }
 
     pub(crate) fn supervisor_log(&self) -> PathBuf {

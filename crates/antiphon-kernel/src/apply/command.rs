@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_types::{Command, JobId, JobSpec, StopCause};
+use antiphon_types::{Command, JobId, JobSpec, Maintenance, NodeName, StopCause};
 
+use super::change::end;
 use super::decision::enter_directive;
-use super::end;
+use super::observation::{node_changed, spares_step_in};
 use crate::direct::issue;
-use crate::jobs::{Job, JobState};
+use crate::jobs::{ArrayMember, Job, JobState};
 use crate::state::{Mode, State};
 
 pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
@@ -18,20 +19,7 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
             Some(*job)
         }
         Command::Hold { job } => {
-            match &state.job_at(*job).state {
-                JobState::Pending { .. } => {
-                    state.leave_queue(*job);
-                    let since = state.now;
-                    state.job_mut(*job).state = JobState::Held { since };
-                }
-                JobState::Starting { .. }
-                | JobState::Running { .. }
-                | JobState::Stopping { .. } => request(state, *job, StopCause::Hold),
-                JobState::Held { .. }
-                | JobState::Succeeded { .. }
-                | JobState::Failed { .. }
-                | JobState::Canceled { .. } => bug(*job, "hold"),
-            }
+            hold(state, *job);
             Some(*job)
         }
         Command::Release { job } => {
@@ -55,49 +43,83 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
             Some(direct.job)
         }
         Command::Drain { node, reason } => {
-            let node = state.nodes.get_mut(node).expect("admission knows the node");
-            node.drain(Some(reason.clone()));
+            drain(state, node, Some(reason.clone()));
             None
         }
         Command::Undrain { node } => {
-            let node = state.nodes.get_mut(node).expect("admission knows the node");
-            node.drain(None);
+            undrain(state, node);
             None
         }
         // Safe mode stops more than a pause does, and its bug must stay in sight.
         Command::Pause { .. } if matches!(state.mode, Mode::Safe { .. }) => None,
         Command::Pause { reason } => {
-            state.mode = Mode::Paused {
+            state.known.mode = Mode::Paused {
                 reason: reason.clone(),
             };
             None
         }
         Command::Unpause => {
-            state.mode = Mode::Deciding;
+            state.known.mode = Mode::Deciding;
             None
         }
         Command::SetPolicy { policy } => {
-            state.policy = *policy;
+            state.known.policy = (**policy).clone();
+            state.reindex();
+            // A shorter wait may be over already.
+            super::time::pass(state, state.now);
+            None
+        }
+        Command::SetTeams { teams } => {
+            let now = state.now;
+            let State { known, index } = state;
+            known.teams.set_up(teams, &index.holdings, now);
+            state.reindex();
+            None
+        }
+        Command::Maintain(window) => {
+            maintain(state, window);
             None
         }
     }
 }
 
-/// Takes a job in.
+/// Takes a job in; all members of an array, the first of which stands for it.
 pub(crate) fn submit(state: &mut State, spec: &JobSpec) -> JobId {
-    state.jobs_submitted += 1;
+    let Some(array) = &spec.array else {
+        return submit_one(state, spec, None);
+    };
+    let first = JobId(state.jobs_submitted + 1);
+    let at_once = match array.at_once {
+        0 => usize::MAX,
+        some => usize::try_from(some).expect("a limit fits"),
+    };
+    for (place, index) in array.indices.iter().enumerate() {
+        let mut member = spec.clone();
+        member.array = None;
+        member.name = format!("{}[{index}]", spec.name);
+        let index = *index;
+        let id = submit_one(state, &member, Some(ArrayMember { first, index }));
+        if place >= at_once {
+            state.change(id, |job| job.throttled = true);
+        }
+    }
+    first
+}
+
+fn submit_one(state: &mut State, spec: &JobSpec, array: Option<ArrayMember>) -> JobId {
+    let now = state.now;
+    state.known.jobs_submitted += 1;
     let id = JobId(state.jobs_submitted);
-    let mut waiting_for = BTreeSet::new();
-    let mut dead_dependency = None;
+    let mut job = new_job(state, id, spec, array);
     for dependency in &spec.after {
         // One that was forgotten had ended long ago; admission let only succeeded ones pass.
-        let Some(first) = state.jobs.get_mut(dependency) else {
+        let Some(first) = state.known.jobs.get_mut(dependency) else {
             continue;
         };
         match first.state {
             JobState::Succeeded { .. } => (),
             JobState::Failed { .. } | JobState::Canceled { .. } => {
-                dead_dependency = Some(*dependency)
+                job.dead_dependency = Some(*dependency);
             }
             JobState::Pending { .. }
             | JobState::Starting { .. }
@@ -105,50 +127,129 @@ pub(crate) fn submit(state: &mut State, spec: &JobSpec) -> JobId {
             | JobState::Stopping { .. }
             | JobState::Held { .. } => {
                 first.dependents.push(id);
-                waiting_for.insert(*dependency);
+                job.waiting_for.insert(*dependency);
             }
         }
     }
-    let job = Job {
+    for dependency in &spec.after_any {
+        if let Some(first) = state.known.jobs.get_mut(dependency)
+            && !first.state.is_ended()
+        {
+            first.dependents.push(id);
+            job.waiting_for_end.insert(*dependency);
+        }
+    }
+    for dependency in &spec.after_start {
+        if let Some(first) = state.known.jobs.get_mut(dependency)
+            && first.launches == 0
+        {
+            if first.state.is_ended() {
+                job.dead_dependency = Some(*dependency);
+                continue;
+            }
+            first.dependents.push(id);
+            job.waiting_for_start.insert(*dependency);
+        }
+    }
+    if spec.held {
+        job.state = JobState::Held { since: now };
+    }
+    let doubt = state.teams.get(job.team).doubt_permille;
+    job.expect = crate::expect::next_attempt(&job, &state.history, doubt);
+    job.deadline = crate::deadline::judge(state, &job);
+    for role in &spec.roles {
+        // What is wider than a node takes whole nodes.
+        let widest = state.index.capacity.kinds().iter();
+        let widest = widest.map(|kind| kind.gpus_max).max().unwrap_or(1);
+        if let Some(gpus) = role.shape.gpus.whole().filter(|gpus| *gpus > 0) {
+            state.known.demand.seen(gpus.min(widest));
+        }
+    }
+    state.index.enter(&state.known, &job);
+    state.known.jobs.insert(id, job);
+    id
+}
+
+fn new_job(state: &mut State, id: JobId, spec: &JobSpec, array: Option<ArrayMember>) -> Job {
+    Job {
         id,
         spec: spec.clone(),
+        team: state.known.teams.enter(&spec.team),
+        array,
         submitted: state.now,
         state: JobState::Pending { since: state.now },
         launches: 0,
         failures: 0,
-        not_before: None,
+        not_before: spec.not_before.filter(|at| *at > state.now),
         requested: None,
-        waiting_for,
+        waiting_for: BTreeSet::new(),
+        waiting_for_end: BTreeSet::new(),
+        waiting_for_start: BTreeSet::new(),
+        throttled: false,
         dependents: Vec::new(),
-        dead_dependency,
+        dead_dependency: None,
+        expect: crate::expect::Expectation::default(),
+        attained: antiphon_types::GpuTime::ZERO,
+        served: antiphon_types::Millis::ZERO,
+        overran: false,
+        weight_permille: 1_000,
+        overdue: false,
+        promoted: None,
+        deadline: None,
+        delayed: false,
+        near_end: None,
+        preempted: Vec::new(),
+        gave_way_to: None,
+        rungs: 0,
+        suspicious: false,
+        idle: None,
         checkpoint: None,
         progress: None,
         shards: BTreeMap::new(),
         directives: Vec::new(),
         directives_issued: 0,
         attempts: Vec::new(),
-    };
-    state
-        .names
-        .insert((spec.team.clone(), spec.name.clone()), id);
-    state.jobs.insert(id, job);
-    state.enter_queue(id);
-    id
+    }
+}
+
+fn hold(state: &mut State, id: JobId) {
+    let since = state.now;
+    match &state.job_at(id).state {
+        JobState::Pending { .. } => {
+            state.unreserve(id);
+            let of = state.change(id, |job| {
+                job.state = JobState::Held { since };
+                job.overdue = false;
+                job.promoted = None;
+                (job.spec.class, job.team)
+            });
+            super::time::promote_next(state, of);
+        }
+        JobState::Starting { .. } | JobState::Running { .. } | JobState::Stopping { .. } => {
+            request(state, id, StopCause::Hold);
+        }
+        JobState::Held { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => bug(id, "hold"),
+    }
 }
 
 fn release(state: &mut State, id: JobId) {
     let since = state.now;
-    let job = state.job_mut(id);
-    match job.state {
-        JobState::Held { .. } => {
+    match state.job_at(id).state {
+        JobState::Held { .. } => state.change(id, |job| {
             job.state = JobState::Pending { since };
-            job.not_before = None;
-            state.enter_queue(id);
-        }
+            job.not_before = job.spec.not_before.filter(|at| *at > since);
+        }),
         // The stop for the hold goes on, and the job goes back to the queue after it.
-        JobState::Stopping { .. } => job.requested = Some(StopCause::Operator),
+        JobState::Stopping { .. } => {
+            state.change(id, |job| job.requested = Some(StopCause::Operator))
+        }
         // The hold was asked for and not begun: there is nothing left to do.
-        JobState::Starting { .. } | JobState::Running { .. } => job.requested = None,
+        JobState::Starting { .. } | JobState::Running { .. } => {
+            state.change(id, |job| job.requested = None)
+        }
         JobState::Pending { .. }
         | JobState::Succeeded { .. }
         | JobState::Failed { .. }
@@ -160,7 +261,9 @@ fn cancel(state: &mut State, job: JobId) {
     match state.job_at(job).state {
         JobState::Pending { .. } | JobState::Held { .. } => {
             let at = state.now;
+            let of = (state.job_at(job).spec.class, state.job_at(job).team);
             end(state, job, JobState::Canceled { at });
+            super::time::promote_next(state, of);
         }
         JobState::Starting { .. } | JobState::Running { .. } | JobState::Stopping { .. } => {
             request(state, job, StopCause::Cancel);
@@ -179,14 +282,64 @@ fn request(state: &mut State, job: JobId, asked: StopCause) {
         StopCause::Hold => 1,
         StopCause::Operator
         | StopCause::Priority { .. }
+        | StopCause::Reclaim { .. }
+        | StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Limit
         | StopCause::GangBroken { .. } => 0,
     };
-    let job = state.job_mut(job);
-    let noted = job.requested.as_ref().map_or(0, reach);
-    if reach(&asked) >= noted {
-        job.requested = Some(asked);
+    state.change(job, |job| {
+        let noted = job.requested.as_ref().map_or(0, reach);
+        if reach(&asked) >= noted {
+            job.requested = Some(asked);
+        }
+    });
+}
+
+fn drain(state: &mut State, name: &NodeName, reason: Option<String>) {
+    let id = *state
+        .index
+        .node_ids
+        .get(name)
+        .expect("admission knows the node");
+    state.known.nodes[crate::index::place(id)].drain(reason);
+    node_changed(state, id);
+    spares_step_in(state);
+}
+
+/// Takes tasks on a node again: what spoke against it is settled.
+fn undrain(state: &mut State, name: &NodeName) {
+    let id = state.index.node_ids[name];
+    state.known.nodes[crate::index::place(id)].failures.clear();
+    state.index.suspects.remove(&id);
+    for window in &mut state.known.maintenance {
+        window.nodes.retain(|node| node != name);
+    }
+    state
+        .known
+        .maintenance
+        .retain(|window| !window.nodes.is_empty());
+    drain(state, name, None);
+    state.index.plan_maintenance(&state.known, id);
+}
+
+fn maintain(state: &mut State, window: &Maintenance) {
+    let held: Vec<JobId> = window
+        .nodes
+        .iter()
+        .filter_map(|node| {
+            state
+                .index
+                .capacity
+                .hold_on(state.index.node_ids[node])?
+                .job
+        })
+        .collect();
+    held.into_iter().for_each(|job| state.unreserve(job));
+    state.known.maintenance.push(window.clone());
+    for node in &window.nodes {
+        let id = state.index.node_ids[node];
+        state.index.plan_maintenance(&state.known, id);
     }
 }
 

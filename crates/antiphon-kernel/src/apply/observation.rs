@@ -1,21 +1,32 @@
 //! Folds what backends and trainers report and what the signal rules conclude. What no longer fits is late: it changes
 //! nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use antiphon_types::{
-    Ack, AckBody, AttemptId, Checkpoint, Exit, Finding, NodeSpec, NodeState, Observation, TaskId,
+    Ack, AckBody, AttemptId, Checkpoint, Class, Exit, Finding, JobId, NodeSpec, NodeState,
+    Observation, PartitionSpec, SlotReason, TaskId,
 };
 
-use crate::capacity::Free;
-use crate::jobs::{JobState, Progress, ShardRecord, StopPhase, TaskPhase};
+use super::change::has_started;
+use crate::capacity::{Capacity, NodeId};
+use crate::expect::{by_report, ends};
+use crate::index::{NEVER, Tenant, by_type, place};
+use crate::jobs::{Active, IdleRecord, JobState, Progress, ShardRecord, StopPhase, TaskPhase};
 use crate::state::{Node, State};
+use crate::table::Jobs;
 
 pub(super) fn fold(state: &mut State, observation: &Observation) {
     match observation {
-        Observation::Inventory { nodes } => take_inventory(state, nodes),
+        Observation::Inventory {
+            nodes,
+            partitions,
+            resources,
+        } => take_inventory(state, nodes, partitions, resources),
         Observation::TaskStarted { task } => task_started(state, task),
         Observation::TaskEnded { task, exit } => task_ended(state, task, exit),
         Observation::Attached { attempt, .. } => {
-            if let Some(active) = state.active_attempt(*attempt) {
+            if let Some(active) = active_mut(state, *attempt) {
                 active.attached = true;
             }
         }
@@ -24,33 +35,42 @@ pub(super) fn fold(state: &mut State, observation: &Observation) {
     }
 }
 
-fn take_inventory(state: &mut State, offered: &[NodeSpec]) {
-    for spec in offered {
-        let held = state.held_on(&spec.name);
-        let node = state
-            .nodes
-            .entry(spec.name.clone())
-            .or_insert_with(|| Node {
-                spec: spec.clone(),
-                state: NodeState::Ready,
-                drained: None,
-                free: Free::all(spec),
-            });
+/// The launch with this id, if it is the job's current one. A late word about another changes nothing.
+fn active_mut(state: &mut State, attempt: AttemptId) -> Option<&mut Active> {
+    let job = state.known.jobs.get_mut(&attempt.job)?;
+    let active = job.state.active_mut()?;
+    (active.attempt == attempt).then_some(active)
+}
+
+fn is_current(state: &State, attempt: AttemptId) -> bool {
+    let active = state.job(attempt.job).and_then(|job| job.state.active());
+    active.is_some_and(|active| active.attempt == attempt)
+}
+
+fn take_inventory(
+    state: &mut State,
+    offered: &[NodeSpec],
+    partitions: &[PartitionSpec],
+    resources: &BTreeMap<String, u64>,
+) {
+    let named: BTreeMap<_, _> = offered.iter().map(|spec| (&spec.name, spec)).collect();
+    let mut changed = BTreeSet::new();
+    for (id, node) in (0..).zip(&mut state.known.nodes) {
+        let Some(spec) = named.get(&node.spec.name) else {
+            if !matches!(node.state, NodeState::Down { .. }) {
+                node.state = NodeState::Down {
+                    evidence: "its backend no longer offers it".into(),
+                };
+            }
+            continue;
+        };
         node.state = node.offered();
-        if node.spec == *spec {
+        if node.spec == **spec {
             continue;
         }
-        let mut free = Free::all(spec);
-        let fits = held.iter().all(|task| {
-            let fits = free.shortage(task).is_none();
-            if fits {
-                free.take(task);
-            }
-            fits
-        });
-        if fits {
-            node.spec = spec.clone();
-            node.free = free;
+        changed.insert(spec.name.clone());
+        if still_fits(&state.known.jobs, state.index.tenants_of(id), spec) {
+            node.spec = (*spec).clone();
         } else {
             // Tasks hold what the node no longer has. They are not thereby dead: the node keeps its old form and takes
             // no more until they have ended.
@@ -59,106 +79,256 @@ fn take_inventory(state: &mut State, offered: &[NodeSpec]) {
             };
         }
     }
-    for (name, node) in &mut state.nodes {
-        if !offered.iter().any(|spec| spec.name == *name)
-            && !matches!(node.state, NodeState::Down { .. })
-        {
-            node.state = NodeState::Down {
-                evidence: "its backend no longer offers it".into(),
-            };
+    for spec in offered {
+        if state.index.node_ids.contains_key(&spec.name) {
+            continue;
         }
+        state.known.nodes.push(Node {
+            spec: spec.clone(),
+            state: NodeState::Ready,
+            drained: None,
+            stepped_in: false,
+            failures: Vec::new(),
+        });
+    }
+    let partitions = partitions.iter();
+    state.known.partitions = partitions
+        .map(|partition| (partition.name.clone(), partition.clone()))
+        .collect();
+    state.known.resources.clone_from(resources);
+    // A slot on a node that went away or has become another helps nobody.
+    let broken: Vec<JobId> = state
+        .slots
+        .iter()
+        .filter(|(_, slot)| {
+            let ready = |name| state.node(name).is_some_and(Node::is_in_service);
+            !slot.nodes.iter().all(ready) || slot.nodes.iter().any(|node| changed.contains(node))
+        })
+        .map(|(job, _)| *job)
+        .collect();
+    for job in broken {
+        give_up_slot(state, job);
+    }
+    state.reindex();
+    spares_step_in(state);
+}
+
+/// Whether what is held of a node is still there in its new form. A lost GPU is: whoever holds it finds out.
+fn still_fits(jobs: &Jobs, tenants: &[Tenant], spec: &NodeSpec) -> bool {
+    let mut whole = spec.clone();
+    whole.gpus_lost.clear();
+    let mut probe = Capacity::build(
+        std::slice::from_ref(&whole),
+        &BTreeMap::new(),
+        &BTreeMap::new(),
+    );
+    tenants.iter().all(|tenant| {
+        let active = jobs[&tenant.job].state.active();
+        let task = active.and_then(|active| active.allocation.tasks.get(place(tenant.task)));
+        let Some(task) = task else {
+            return true;
+        };
+        let fits = probe.shortage(0, task).is_none();
+        if fits {
+            probe.take(0, task);
+        }
+        fits
+    })
+}
+
+/// Lets the ledger know whether a node takes tasks.
+pub(super) fn node_changed(state: &mut State, id: NodeId) {
+    if state.node_at(id).is_in_service() {
+        state.index.capacity.open(id);
+        state.index.plan_maintenance(&state.known, id);
+    } else {
+        if let Some(job) = state.index.capacity.hold_on(id).and_then(|hold| hold.job) {
+            give_up_slot(state, job);
+        }
+        state.index.capacity.close(id);
+    }
+}
+
+/// Gives up a slot with a node that is out of service; a gang that has a claim waits for it.
+fn give_up_slot(state: &mut State, job: JobId) {
+    let why = state.slots.get(&job).map(|slot| slot.why);
+    if why != Some(SlotReason::Claim) {
+        state.unreserve(job);
+    }
+}
+
+/// Spares step in for the nodes of their partition that are out of service, and step back when those return.
+pub(super) fn spares_step_in(state: &mut State) {
+    let mut missing: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in &state.known.nodes {
+        if !node.spec.spare && node.state != NodeState::Ready {
+            *missing.entry(&node.spec.partition).or_default() += 1;
+        }
+    }
+    let mut changed = Vec::new();
+    for (name, id) in &state.index.node_ids {
+        let node = &state.known.nodes[place(*id)];
+        if !node.spec.spare || node.state != NodeState::Ready {
+            continue;
+        }
+        let left = missing.entry(&node.spec.partition).or_default();
+        let needed = *left > 0;
+        *left = left.saturating_sub(1);
+        if node.stepped_in != needed {
+            changed.push((name.clone(), needed));
+        }
+    }
+    for (name, needed) in changed {
+        let id = state.index.node_ids[&name];
+        state.known.nodes[place(id)].stepped_in = needed;
+        node_changed(state, id);
     }
 }
 
 fn task_started(state: &mut State, task: &TaskId) {
     let now = state.now;
-    let Some(active) = state.active_attempt(task.attempt) else {
+    let Some(active) = active_mut(state, task.attempt) else {
         return;
     };
-    let Some(phase @ TaskPhase::Launched) = active.tasks.get_mut(task) else {
+    let Some(position) = active.position(task) else {
         return;
     };
+    let phase = &mut active.phases[position];
+    if !matches!(phase, TaskPhase::Launched) {
+        return;
+    }
     *phase = TaskPhase::Started;
-    if active
-        .tasks
-        .values()
-        .any(|phase| matches!(phase, TaskPhase::Launched))
-    {
+    active.unstarted -= 1;
+    if active.unstarted > 0 || active.started.is_some() {
         return;
     }
-    active.started.get_or_insert(now);
-    let job = state.job_mut(task.attempt.job);
-    if let JobState::Starting { active } = &job.state {
-        job.state = JobState::Running {
-            active: active.clone(),
+    let id = task.attempt.job;
+    state.change(id, |job| {
+        if let Some(active) = job.state.active_mut() {
+            active.started = Some(now);
+        }
+        let state = std::mem::replace(&mut job.state, JobState::Held { since: now });
+        job.state = match state {
+            JobState::Starting { active } => JobState::Running { active },
+            other @ (JobState::Pending { .. }
+            | JobState::Running { .. }
+            | JobState::Stopping { .. }
+            | JobState::Held { .. }
+            | JobState::Succeeded { .. }
+            | JobState::Failed { .. }
+            | JobState::Canceled { .. }) => other,
         };
-    }
+    });
+    has_started(state, id);
 }
 
 fn task_ended(state: &mut State, task: &TaskId, exit: &Exit) {
     let at = state.now;
-    let Some(active) = state.active_attempt(task.attempt) else {
+    let Some(active) = active_mut(state, task.attempt) else {
         return;
     };
-    if let Some(phase @ (TaskPhase::Launched | TaskPhase::Started)) = active.tasks.get_mut(task) {
-        *phase = TaskPhase::Ended {
-            exit: exit.clone(),
-            at,
-        };
+    let Some(position) = active.position(task) else {
+        return;
+    };
+    if matches!(active.phases[position], TaskPhase::Ended { .. }) {
+        return;
     }
+    let breaks = !exit.is_clean() && active.broken.is_none();
+    let over = active.living == 1;
+    if !over && !breaks {
+        // Of most tasks of a gang nobody has to take notice.
+        return active.end(position, exit, at);
+    }
+    state.change(task.attempt.job, |job| {
+        if let Some(active) = job.state.active_mut() {
+            active.end(position, exit, at);
+        }
+    });
 }
 
 fn checkpointed(state: &mut State, checkpoint: &Checkpoint) {
-    if state.active_attempt(checkpoint.attempt).is_none() {
+    let id = checkpoint.attempt.job;
+    if !is_current(state, checkpoint.attempt) || state.job_at(id).knows(checkpoint) {
         return;
     }
-    let job = state.job_mut(checkpoint.attempt.job);
-    // A lower step than before is legal: the trainer went back.
-    if !job.knows(checkpoint) {
+    state.note(id, |job| {
+        // A lower step than before is legal: the trainer went back.
         let before = job.checkpoint.replace(checkpoint.clone());
         // Whatever failed before, the job has got further since.
         if before.is_none_or(|before| before.step < checkpoint.step) {
             job.failures = 0;
         }
+    });
+    lower_over_budget(state, id);
+}
+
+/// A run of a team that has used up its budget keeps its class until it has saved: then it loses nothing by giving way.
+fn lower_over_budget(state: &mut State, id: JobId) {
+    let State { known, index } = state;
+    let job = &known.jobs[&id];
+    let Some(active) = job.state.active() else {
+        return;
+    };
+    let over = |(gpu_type, _)| {
+        let over = known.teams.overspent(job.team, Some(gpu_type), known.now);
+        over.is_some()
+    };
+    if active.class == Class::BestEffort || !by_type(known, active).any(over) {
+        return;
     }
+    if active.class <= Class::Production {
+        for (gpu_type, amount) in by_type(known, active) {
+            let (teams, team) = (&known.teams, job.team);
+            index.holdings.remove(teams, team, gpu_type, amount, true);
+            index.holdings.add(teams, team, gpu_type, amount, false);
+        }
+    }
+    state.change(id, |job| {
+        if let Some(active) = job.state.active_mut() {
+            active.class = Class::BestEffort;
+        }
+    });
 }
 
 fn acknowledged(state: &mut State, attempt: AttemptId, ack: &Ack) {
     let now = state.now;
-    if state.active_attempt(attempt).is_none() {
+    if !is_current(state, attempt) {
         return;
     }
-    let job = state.job_mut(attempt.job);
-    if let Some(directive) = job.directives.iter_mut().find(|d| d.id == ack.directive) {
-        directive.ack = Some(ack.body.clone());
-    }
-    if let JobState::Stopping {
-        phase:
-            StopPhase::CheckpointWait {
-                directive,
-                saved_at,
-                until,
-            },
-        ..
-    } = &mut job.state
-        && *directive == ack.directive
-    {
-        match ack.body {
-            AckBody::Applied { .. } => {
-                saved_at.get_or_insert(now);
-            }
-            // There is nothing more to wait for.
-            AckBody::Rejected { .. } | AckBody::Failed { .. } | AckBody::Expired => *until = now,
+    state.change(attempt.job, |job| {
+        if let Some(directive) = job.directives.iter_mut().find(|d| d.id == ack.directive) {
+            directive.ack = Some(ack.body.clone());
         }
-    }
+        if let JobState::Stopping {
+            phase:
+                StopPhase::CheckpointWait {
+                    directive,
+                    saved_at,
+                    until,
+                },
+            ..
+        } = &mut job.state
+            && *directive == ack.directive
+        {
+            match ack.body {
+                AckBody::Applied { .. } => {
+                    saved_at.get_or_insert(now);
+                }
+                // There is nothing more to wait for.
+                AckBody::Rejected { .. } | AckBody::Failed { .. } | AckBody::Expired => {
+                    *until = now;
+                }
+            }
+        }
+    });
 }
 
 pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
     let at = state.now;
-    if state.active_attempt(finding.attempt()).is_none() {
+    if !is_current(state, finding.attempt()) {
         return;
     }
-    let job = state.job_mut(finding.attempt().job);
+    let id = finding.attempt().job;
     match finding {
         Finding::Progress {
             step,
@@ -166,23 +336,110 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             step_time,
             ..
         } => {
-            let (step, steps_total, step_time) = (*step, *steps_total, *step_time);
-            job.progress = Some(Progress {
+            let progress = Progress {
                 attempt: finding.attempt(),
-                step,
-                steps_total,
-                step_time,
+                step: *step,
+                steps_total: *steps_total,
+                step_time: *step_time,
                 at,
-            });
+            };
+            progressed(state, id, progress);
         }
         Finding::ShardNoise {
             shard, evidence, ..
-        } => {
+        } => state.change(id, |job| {
             let record = ShardRecord {
                 evidence: evidence.clone(),
                 directive: None,
             };
             job.shards.entry(shard.clone()).or_insert(record);
+        }),
+        Finding::Outlook {
+            weight_permille, ..
+        } => state.note(id, |job| {
+            job.weight_permille = (*weight_permille).clamp(500, 2_000);
+        }),
+        Finding::Idle {
+            utilization_percent,
+            since,
+            ..
+        } => state.change(id, |job| {
+            job.idle = (!since.is_zero()).then(|| IdleRecord {
+                utilization_percent: *utilization_percent,
+                since: antiphon_types::Timestamp::from_millis(
+                    at.as_millis().saturating_sub(since.as_millis()),
+                ),
+            });
+        }),
+    }
+}
+
+/// Takes a report of progress in: when the run ends, and whether it is to be left alone until then.
+fn progressed(state: &mut State, id: JobId, progress: Progress) {
+    let now = state.now;
+    let job = state.job_at(id);
+    let doubt = state.teams.get(job.team).doubt_permille;
+    let expect = by_report(&job.spec, &progress, doubt);
+    let near = state.policy.near_end_ms;
+    let (ends_at, ends_by) = ends(&expect, now);
+    state.change(id, |job| {
+        job.progress = Some(progress);
+        // Given once, and for a time that its first word names: a job that is always nearly done gains nothing.
+        if job.near_end.is_none() && expect.expected <= near {
+            let half_more = expect.expected.as_millis() / 2;
+            let left = expect.expected + antiphon_types::Millis::from_millis(half_more);
+            job.near_end = Some(now.after(left));
+        }
+        let overran = job.overran;
+        if let JobState::Starting { active } | JobState::Running { active } = &mut job.state
+            && !overran
+        {
+            active.terms.ends_at = ends_at;
+            active.terms.ends_by = ends_by;
+        }
+    });
+    slots_wait_longer(state, id);
+    make_slots_due(state, id);
+}
+
+/// Notes for whom nodes are held that this job now leaves later than they were told.
+pub(super) fn slots_wait_longer(state: &mut State, id: JobId) {
+    let Some(active) = state.job_at(id).state.active() else {
+        return;
+    };
+    let end = active.terms.ends_by.unwrap_or(NEVER);
+    let holds = active.nodes.iter();
+    let holds = holds.filter_map(|node| state.index.capacity.hold_on(*node));
+    let late = holds.filter(|hold| hold.at.is_some_and(|at| at < end));
+    let waiting: BTreeSet<JobId> = late.filter_map(|hold| hold.job).collect();
+    for job in waiting {
+        state.note(job, |job| job.delayed = true);
+    }
+}
+
+/// Has what is held back on the nodes of a job worked out anew in the next cycle: it was told when they are free.
+fn make_slots_due(state: &mut State, id: JobId) {
+    let Some(active) = state
+        .job_at(id)
+        .state
+        .active()
+        .filter(|_| !state.slots.is_empty())
+    else {
+        return;
+    };
+    let holds = active.nodes.iter();
+    let holds = holds.filter_map(|node| state.index.capacity.hold_on(*node)?.job);
+    let waiting: BTreeSet<JobId> = holds.collect();
+    let State { known, index } = state;
+    for job in waiting {
+        let slot = known
+            .slots
+            .get_mut(&job)
+            .expect("a hold for a job is a slot");
+        if slot.why == SlotReason::Blocked {
+            slot.at = Some(known.now);
+            let slot = slot.clone();
+            index.hold_slot(known, &slot);
         }
     }
 }

@@ -113,6 +113,7 @@ fn a_job_that_backs_off_does_not_hold_up_others() {
            3s  state b",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
+            1s   hold n0 for job-2, nobody knows when
             2s   settle job-1.1: retry in 10s, software
             2s   launch job-2.1 on n0[0-7]
             3s   job-2 is running
@@ -138,6 +139,7 @@ fn a_due_retry_that_does_not_fit_hides_no_later_one() {
             2s   settle job-1.1: retry in 10s, software
             3s   launch job-3.1 on n0[0-7]
             4s   settle job-2.1: retry in 10s, software
+            12s  hold n0 for job-1, nobody knows when
             14s  launch job-2.2 on n1[0-1]
             15s  settle job-2.2: retry in 20s, software
             35s  launch job-2.3 on n1[0-1]

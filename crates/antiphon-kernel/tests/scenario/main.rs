@@ -5,9 +5,22 @@
     reason = "a scenario that does not parse is a broken test"
 )]
 
+mod backfill;
+mod budgets;
+mod deadlines;
 mod failures;
+mod graphs;
+mod keys;
+mod known_failures;
+mod ladder;
+mod maintenance;
+mod nodes;
 mod order;
 mod preemption;
+mod protections;
 mod refusals;
 mod steering;
+mod teams;
+mod topology;
+mod why;
 mod world;

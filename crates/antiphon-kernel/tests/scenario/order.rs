@@ -30,6 +30,7 @@ fn a_gang_takes_the_fewest_nodes_and_the_tightest_of_them() {
         expect![[r#"
             0s   launch job-1.1 on n2[0-3]
             0s   launch job-2.1 on n0[0-7] n1[0-7]
+            0s   hold n0 for job-3, nobody knows when
             1s   settle job-1.1: succeeded
         "#]],
     );
@@ -45,6 +46,7 @@ fn a_gang_starts_whole_or_not_at_all() {
            3s small exits 0",
         expect![[r#"
             0s   launch job-1.1 on n0[0]
+            1s   hold n0 n1 for job-2, nobody knows when
             2s   why job-2: waiting for 16 GPUs: 15 free, best node n1 has 8 of 8; job-1 (standard) holds 1
             3s   settle job-1.1: succeeded
             3s   launch job-2.1 on n0[0-7] n1[0-7]
@@ -64,9 +66,11 @@ fn first_come_is_first_served_within_a_class() {
            5s b exits 0",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            3s   why job-3: behind job-2 (standard), which waits for what this one would take
+            1s   hold n0 for job-2, nobody knows when
+            3s   why job-3: waiting for 4 GPUs: 0 free, best node n0 has 0 of 8; job-1 (standard) holds 8
             4s   settle job-1.1: succeeded
             4s   launch job-2.1 on n0[0-7]
+            4s   hold n0 for job-3, nobody knows when
             5s   settle job-2.1: succeeded
             5s   launch job-3.1 on n0[0-3]
         "#]],
@@ -86,10 +90,15 @@ fn class_goes_before_arrival() {
            6s c exits 0",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
+            1s   hold n0 for job-2, nobody knows when
+            2s   hold n0 for job-3, nobody knows when
+            3s   hold n0 for job-4, nobody knows when
             4s   settle job-1.1: succeeded
             4s   launch job-4.1 on n0[0-7]
+            4s   hold n0 for job-3, nobody knows when
             5s   settle job-4.1: succeeded
             5s   launch job-3.1 on n0[0-7]
+            5s   hold n0 for job-2, nobody knows when
             6s   settle job-3.1: succeeded
             6s   launch job-2.1 on n0[0-7]
         "#]],
@@ -106,8 +115,9 @@ fn a_job_for_other_gpus_passes_a_blocked_one() {
            3s submit d: 0 cpus=1",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
+            1s   hold n0 for job-2, nobody knows when
             2s   launch job-3.1 on n1[0-7]
-            3s   launch job-4.1 on n0
+            3s   launch job-4.1 on n1
         "#]],
     );
 }
@@ -125,6 +135,7 @@ fn a_share_of_a_gpu_fills_a_gpu_that_is_shared_already() {
             0s   launch job-1.1 on n0[0]
             0s   launch job-2.1 on n0[0]
             0s   launch job-3.1 on n0[1]
+            0s   hold n0 for job-4, nobody knows when
             1s   why job-4: waiting for 0.5 GPUs: 0.25 free, best node n0 has 0.25 of 2; job-3 (standard) holds 1, job-1 (standard) holds 0.5, job-2 (standard) holds 0.25
         "#]],
     );
@@ -154,6 +165,7 @@ fn a_draining_node_takes_nothing_new_and_loses_nothing() {
            4s undrain n1",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
+            2s   hold n0 for job-2, nobody knows when
             3s   why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8, 8 on nodes that drain or are down; job-1 (standard) holds 8
             4s   launch job-2.1 on n1[0-7]
         "#]],
@@ -235,6 +247,7 @@ fn a_node_that_is_no_longer_offered_keeps_its_tasks() {
             2s   job-1 is running
             3s   settle job-1.1: succeeded
             4s   launch job-2.1 on n0[0-7]
+            5s   hold n0 for job-3, nobody knows when
             6s   why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8, 8 on nodes that drain or are down; job-2 (standard) holds 8
             7s   launch job-3.1 on n1[0-7]
         "#]],
@@ -254,6 +267,7 @@ fn undraining_a_node_that_is_down_does_not_bring_it_up() {
            5s   nodes n0 8 H100, n1 8 H100",
         expect![[r#"
             3s   launch job-1.1 on n0[0-7]
+            4s   hold n0 for job-2, nobody knows when
             5s   launch job-2.1 on n1[0-7]
         "#]],
     );
@@ -272,6 +286,7 @@ fn a_drained_node_that_was_down_comes_back_drained() {
            5s   undrain n1",
         expect![[r#"
             3s   launch job-1.1 on n0[0-7]
+            4s   hold n0 for job-2, nobody knows when
             5s   launch job-2.1 on n1[0-7]
         "#]],
     );
@@ -299,6 +314,7 @@ fn a_job_for_one_type_is_told_about_that_type() {
            2s   why b",
         expect![[r#"
             0s   launch job-1.1 on n0[0-3]
+            1s   hold n0 for job-2, nobody knows when
             2s   why job-2: waiting for 8 H100: 4 free, best node n0 has 4 of 8; job-1 (standard) holds 4
         "#]],
     );

@@ -20,9 +20,11 @@ fn a_lower_class_saves_gives_way_and_comes_back() {
             0s   launch job-1.1 on n0[0-7]
             60s  direct job-1 #1: yield (for job-2 (priority))
             60s  yield job-1.1: for job-2 (priority), at most 8s for its checkpoint
+            60s  hold n0 for job-2, in 1m08s
             61s  why job-2: waiting for job-1 to save and give way, at the latest in 1m07s
             63s  settle job-1.1: requeued
             63s  launch job-2.1 on n0[0-7]
+            63s  hold n0 for job-1, nobody knows when
             70s  why job-1: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-2 (production) holds 8
             90s  settle job-2.1: succeeded
             90s  launch job-1.2 on n0[0-7]
@@ -42,10 +44,12 @@ fn without_an_answer_the_wait_for_a_checkpoint_ends_and_grace_follows() {
             0s   launch job-1.1 on n0[0-7]
             60s  direct job-1 #1: yield (for job-2 (priority))
             60s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            60s  hold n0 for job-2, in 1m30s
             120s SIGTERM job-1.1: for job-2 (priority), grace 30s
             150s SIGKILL job-1.1: its grace of 30s after SIGTERM is over
             150s settle job-1.1: requeued
             150s launch job-2.1 on n0[0-7]
+            150s hold n0 for job-1, nobody knows when
             500s job-1 is pending
         "#]],
     );
@@ -60,8 +64,10 @@ fn code_that_never_attached_gets_sigterm_at_once() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
             60s  SIGTERM job-1.1: for job-2 (priority), grace 1m00s
+            60s  hold n0 for job-2, in 1m00s
             60s  settle job-1.1: requeued
             60s  launch job-2.1 on n0[0-7]
+            60s  hold n0 for job-1, nobody knows when
         "#]],
     );
 }
@@ -76,6 +82,7 @@ fn equals_never_preempt_each_other() {
            62s  why b",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
+            60s  hold n0 for job-2, nobody knows when
             62s  why job-2: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (production) holds 8
         "#]],
     );
@@ -92,6 +99,7 @@ fn nobody_is_touched_when_it_would_not_help() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-3]
             1s   launch job-2.1 on n0[4-7]
+            60s  hold n0 for job-3, nobody knows when
             61s  why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-1 (production) holds 4, job-2 (best-effort) holds 4
         "#]],
     );
@@ -108,8 +116,10 @@ fn the_least_work_is_lost_and_no_victim_is_needless() {
             0s   launch job-1.1 on n0[0-3]
             50s  launch job-2.1 on n1[0-3]
             60s  SIGTERM job-2.1: for job-3 (priority), grace 1m00s
+            60s  hold n1 for job-3, in 1m00s
             60s  settle job-2.1: requeued
             60s  launch job-3.1 on n1[0-3]
+            60s  hold n0 for job-2, nobody knows when
         "#]],
     );
 }
@@ -127,6 +137,7 @@ fn a_fresh_checkpoint_makes_a_cheap_victim() {
             50s  launch job-2.1 on n1[0-3]
             60s  direct job-1 #1: yield (for job-3 (priority))
             60s  yield job-1.1: for job-3 (priority), at most 8s for its checkpoint
+            60s  hold n0 for job-3, in 1m08s
         "#]],
     );
 }
@@ -143,11 +154,13 @@ fn a_second_preemptor_waits_for_the_victims_of_the_first() {
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
             10s  SIGTERM job-1.1: for job-2 (priority), grace 30s
-            12s  why job-3: behind job-2 (production), which waits for what this one would take
+            10s  hold n0 for job-2, in 30s
+            12s  why job-3: waiting for 4 GPUs: 0 free, best node n0 has 0 of 8; job-1 (best-effort) holds 8 for about 28s
             40s  SIGKILL job-1.1: its grace of 30s after SIGTERM is over
             40s  settle job-1.1: requeued
             40s  launch job-2.1 on n0[0-3]
             40s  launch job-3.1 on n0[4-7]
+            40s  hold n0 for job-1, nobody knows when
             60s  job-1 is pending
         "#]],
     );
@@ -164,10 +177,13 @@ fn a_victim_whose_preemptor_vanishes_has_first_claim() {
            12s  train saves 9",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
+            5s   hold n0 for job-2, nobody knows when
             10s  direct job-1 #1: yield (for job-3 (priority))
             10s  yield job-1.1: for job-3 (priority), at most 1m00s for its checkpoint
+            10s  hold n0 for job-3, in 2m00s
             12s  settle job-1.1: requeued
             12s  launch job-1.2 on n0[0-7]
+            12s  hold n0 for job-2, nobody knows when
         "#]],
     );
 }
@@ -185,6 +201,7 @@ fn a_trainer_that_finishes_while_it_gives_way_has_finished() {
             0s   launch job-1.1 on n0[0-7]
             10s  direct job-1 #1: yield (for job-2 (priority))
             10s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            10s  hold n0 for job-2, in 2m00s
             12s  settle job-1.1: succeeded
             12s  launch job-2.1 on n0[0-7]
             13s  job-1 is succeeded
@@ -204,8 +221,10 @@ fn exit_zero_while_giving_way_is_no_success_by_itself() {
             0s   launch job-1.1 on n0[0-7]
             10s  direct job-1 #1: yield (for job-2 (priority))
             10s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            10s  hold n0 for job-2, in 2m00s
             12s  settle job-1.1: requeued
             12s  launch job-2.1 on n0[0-7]
+            12s  hold n0 for job-1, nobody knows when
             13s  job-1 is pending
         "#]],
     );
@@ -370,11 +389,13 @@ fn a_trainer_that_saved_has_ten_seconds_to_end_by_itself() {
             0s   launch job-1.1 on n0[0-7]
             60s  direct job-1 #1: yield (for job-2 (priority))
             60s  yield job-1.1: for job-2 (priority), at most 1m00s for its checkpoint
+            60s  hold n0 for job-2, in 1m30s
             64s  why job-2: waiting for job-1 to save and give way, at the latest in 39s
             73s  SIGTERM job-1.1: for job-2 (priority), grace 30s
             103s SIGKILL job-1.1: its grace of 30s after SIGTERM is over
             103s settle job-1.1: requeued
             103s launch job-2.1 on n0[0-7]
+            103s hold n0 for job-1, nobody knows when
             200s job-1 is pending
         "#]],
     );
@@ -396,8 +417,10 @@ fn what_an_earlier_attempt_reported_does_not_finish_a_later_one() {
             16s  launch job-1.2 on n0[0-7]
             20s  direct job-1 #1: yield (for job-2 (priority))
             20s  yield job-1.2: for job-2 (priority), at most 1m00s for its checkpoint
+            20s  hold n0 for job-2, in 2m00s
             21s  settle job-1.2: requeued
             21s  launch job-2.1 on n0[0-7]
+            21s  hold n0 for job-1, nobody knows when
             22s  job-1 is pending
         "#]],
     );
@@ -419,6 +442,30 @@ fn a_release_overtakes_a_hold_that_is_under_way() {
             12s  settle job-1.1: requeued
             12s  launch job-1.2 on n0[0-7]
             13s  job-1 is running
+        "#]],
+    );
+}
+
+#[test]
+fn a_service_takes_from_production_and_nobody_takes_from_a_service() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit batch: 8 production
+           60s  submit web: 8 service
+           70s  submit other: 8 service
+           80s  submit more: 8 production
+           90s  why other
+           3h   state web",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            60s  SIGTERM job-1.1: for job-2 (priority), grace 1m00s
+            60s  hold n0 for job-2, in 1m00s
+            60s  settle job-1.1: requeued
+            60s  launch job-2.1 on n0[0-7]
+            60s  hold n0 for job-1, nobody knows when
+            70s  hold n0 for job-3, nobody knows when
+            90s  why job-3: waiting for 8 GPUs: 0 free, best node n0 has 0 of 8; job-2 (service) holds 8
+            3h00m job-2 is running
         "#]],
     );
 }

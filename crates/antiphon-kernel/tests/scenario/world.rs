@@ -1,21 +1,43 @@
 //! Reads a scenario, plays the backend and the trainers, and prints what the kernel decided. Holds no expectations.
 //!
+//! First the cluster and the settings, then inputs with their time, in order. What jobs are like stands in `world/submit`,
+//! nodes and teams in `world/cluster`, what can be asked in `world/questions`.
+//!
 //! ```text
-//! nodes: n0 8 H100, n1 8 H100            nodes with GPUs and their type
-//! 0s   submit a: 16 best-effort attached  a job: GPUs, class, and how its processes behave
-//! 70s  a saves 500                        the trainer acknowledges a checkpoint; a `yield`, if one waits, and ends
-//! 80s  a exits 0                          its processes end by themselves
-//! 90s  together: hold a, cancel a         inputs that share one commit: nothing is decided between them
+//! partitions: fast 400Gbps $2.00 max=48h, spot 100Gbps $0.40 preemptible
+//! shared: licences=4
+//! nodes: n[0-3] 8 H100 leaf=l0 partition=fast, d0 0    names, GPUs, type
+//! teams: rlhf quota=8 limit=16 budget=100, eval weight=2
+//! policy: near_end_ms=10m promote_after_ms.standard=2h  settings by their names
+//! 0s   submit a: 16 best-effort attached      a job: GPUs, and what else is to be said about it
+//! 5s   a progress 10 of 100 at 2s             a finding: steps done, steps to do, time of one
+//! 6s   a outlook 500                          a finding: what its GPU-time counts, in thousandths
+//! 7s   a idle 3% for 10m                      a finding; `a works` takes it back
+//! 70s  a saves 500                            a checkpoint is acknowledged; a `yield`, if one waits, and the processes end
+//! 80s  a exits 0                              its processes end by themselves; `a task 1 exits 3`: one of them
+//! 81s  a fails hardware                       a class of exit: oom, data, hardware; also `a task 1 fails hardware`
+//! 82s  a task 1 is unfit                      the check of its node failed
+//! 85s  n1 goes                                its backend no longer offers it; `n1 comes`; `n1 loses GPU 3`
+//! 86s  maintain n0+n1 from 2h until 3h        times count from the start of the scenario
+//! 90s  together: hold a, cancel a             inputs that share one commit: nothing is decided between them
+//! 95s  why b                                  a question
 //! ```
-//! Behaviours: `attached` (obeys directives), `stubborn` (ignores SIGTERM), `grace=30s`, `retries=1`, `limit=60s`,
-//! `after=a+b`, `tasks=2`, `type=A100`, `cpus=4`, `auto`. Without `stubborn`, processes end on SIGTERM at once.
+
+mod cluster;
+mod describe;
+mod questions;
+mod submit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use antiphon_kernel::{State, admit, apply, check, decide, explain};
+use antiphon_kernel::{State, admit, apply, check, decide};
 use antiphon_types::*;
 use expect_test::Expect;
+
+use self::cluster::Cluster;
+use self::describe::describe;
+use self::submit::Trainer;
 
 /// Cycles that may follow one input; far more, and the live server takes it for running in circles.
 const CYCLES_MAX: usize = 10;
@@ -31,33 +53,24 @@ pub(crate) fn play(scenario: &str) -> String {
         .map(str::trim)
         .filter(|line| !line.is_empty())
     {
-        if let Some(nodes) = line.strip_prefix("nodes:") {
-            let nodes = nodes.split(',').map(node).collect();
-            world.input(Body::Observation(Observation::Inventory { nodes }));
-            continue;
-        }
-        let (at, what) = line
+        let (first, rest) = line
             .split_once(char::is_whitespace)
             .expect("a time and an input");
-        let at = Timestamp::from_millis(0).after(at.parse().expect("a time"));
+        let rest = rest.trim();
+        if world.set_up(first, rest) {
+            continue;
+        }
+        let at = time(first);
         world.wait_until(at);
         world.at = at;
-        world.line(what.trim());
+        world.line(rest);
     }
     world.out
 }
 
-fn node(text: &str) -> NodeSpec {
-    let parts: Vec<_> = text.split_whitespace().collect();
-    NodeSpec {
-        name: parts[0].into(),
-        gpus: parts[1].parse().unwrap(),
-        gpu_type: parts.get(2).copied().unwrap_or("none").into(),
-        gpu_memory: Bytes::ZERO,
-        gpus_virtual: true,
-        cpus: 64,
-        memory: Bytes::new(1 << 40),
-    }
+/// A time of the scenario, which starts at the epoch.
+fn time(text: &str) -> Timestamp {
+    Timestamp::ZERO.after(text.parse().expect("a time"))
 }
 
 #[derive(Default)]
@@ -65,8 +78,11 @@ struct World {
     state: State,
     at: Timestamp,
     wake_at: Option<Timestamp>,
-    attached: BTreeSet<JobId>,
-    stubborn: BTreeSet<JobId>,
+    cluster: Cluster,
+    /// How the processes of each job behave.
+    trainers: BTreeMap<JobId, Trainer>,
+    /// When attempts end by themselves.
+    ends: BTreeSet<(Timestamp, AttemptId)>,
     out: String,
     /// Whether inputs are only logged, as those in front of the last one of a commit.
     batching: bool,
@@ -81,122 +97,36 @@ impl World {
             return self.decide();
         }
         let words: Vec<_> = text.split_whitespace().collect();
+        if self.asks(&words) || self.changes_cluster(text, &words) || self.commands(&words) {
+            return;
+        }
         match words[..] {
-            ["submit", name, ..] => self.submit(name.trim_end_matches(':'), &words[2..]),
-            ["cancel", job] => self.command(Command::Cancel { job: self.id(job) }),
-            ["hold", job] => self.command(Command::Hold { job: self.id(job) }),
-            ["release", job] => self.command(Command::Release { job: self.id(job) }),
-            ["preempt", job] => self.command(Command::Preempt { job: self.id(job) }),
-            ["drain", node] => {
-                self.command(Command::Drain {
-                    node: node.into(),
-                    reason: "test".into(),
+            [job, "saves", step] => self.saves(self.id(job), step.parse().unwrap()),
+            [job, "progress", step, "of", total] => self.progress(job, step, total, "1s"),
+            [job, "progress", step, "of", total, "at", each] => {
+                self.progress(job, step, total, each);
+            }
+            [job, "outlook", weight] => {
+                self.finding(Finding::Outlook {
+                    attempt: self.attempt(self.id(job)),
+                    weight_permille: weight.parse().unwrap(),
+                    evidence: "its words".into(),
                 });
             }
-            ["undrain", node] => self.command(Command::Undrain { node: node.into() }),
-            ["pause"] => self.command(Command::Pause {
-                reason: "maintenance".into(),
-            }),
-            ["unpause"] => self.command(Command::Unpause),
-            ["bug"] => self.input(Body::SafeMode {
-                bug: "1 != 2".into(),
-            }),
-            ["why", job] => {
-                let reasons = explain::waiting(&self.state, self.at);
-                let id = self.id(job);
-                let state = self
-                    .state
-                    .job(id)
-                    .map_or("forgotten", |job| job.state.name());
-                let reason = reasons
-                    .get(&id)
-                    .map_or_else(|| state.to_owned(), ToString::to_string);
-                self.print(&format!("why {id}: {reason}"));
-            }
-            ["state", job] => {
-                let job = self.state.job(self.id(job)).unwrap();
-                let line = format!("{} is {}", job.id, job.state.name());
-                self.print(&line);
-            }
-            [job, "saves", step] => self.saves(self.id(job), step.parse().unwrap()),
-            [job, "progress", step, "of", total] => {
-                let attempt = self.attempt(self.id(job));
-                let (step, steps_total) = (step.parse().unwrap(), total.parse().unwrap());
-                let step_time = Millis::from_secs(1);
-                self.input(Body::Finding(Finding::Progress {
-                    attempt,
-                    step,
-                    steps_total,
-                    step_time,
-                }));
-            }
-            [job, "exits", code] => {
-                let exit = Exit::Code {
-                    code: code.parse().unwrap(),
-                    class: None,
-                    evidence: String::new(),
-                };
-                self.end(self.id(job), &exit);
-            }
-            [job, "task", index, "exits", code] => {
-                let exit = Exit::Code {
-                    code: code.parse().unwrap(),
-                    class: None,
-                    evidence: String::new(),
-                };
-                let attempt = self.attempt(self.id(job));
-                let task = TaskId {
-                    attempt,
-                    role: "main".into(),
-                    index: index.parse().unwrap(),
-                };
+            [job, "idle", percent, "for", since] => self.idle(job, percent, since),
+            [job, "works"] => self.idle(job, "90%", "0s"),
+            [job, "noise", shard] => self.noise(job, shard),
+            [job, "task", task, ref how @ ..] => {
+                let task = self.task(job, task);
+                let exit = exit(how);
                 self.input(Body::Observation(Observation::TaskEnded { task, exit }));
             }
-            // SIGTERM came from outside antiphon, and its processes saved and exited 0.
-            [job, "leaves"] => {
-                let exit = Exit::Code {
-                    code: 0,
-                    class: Some(ExitClass::Preempted),
-                    evidence: String::new(),
-                };
-                self.end(self.id(job), &exit);
-            }
-            [job, "is", "not", "launched"] => {
-                let error = "no files left".into();
-                self.end(self.id(job), &Exit::NotLaunched { error });
-            }
-            [job, "fails", class] => {
-                let class = match class {
-                    "oom" => ExitClass::OutOfMemory,
-                    "data" => ExitClass::DataError,
-                    "hardware" => ExitClass::Hardware,
-                    other => panic!("unknown class {other}"),
-                };
-                let exit = Exit::Code {
-                    code: 1,
-                    class: Some(class),
-                    evidence: "its words".into(),
-                };
-                self.end(self.id(job), &exit);
-            }
-            [job, "unstartable"] => {
-                self.end(
-                    self.id(job),
-                    &Exit::Unstartable {
-                        error: "no such file: `x`".into(),
-                    },
-                );
-            }
-            [job, "late", number, "exits", code] => {
+            [job, "late", number, ref how @ ..] => {
                 let attempt = AttemptId {
                     job: self.id(job),
                     number: number.parse().unwrap(),
                 };
-                let exit = Exit::Code {
-                    code: code.parse().unwrap(),
-                    class: None,
-                    evidence: String::new(),
-                };
+                let exit = exit(how);
                 let task = TaskId {
                     attempt,
                     role: "main".into(),
@@ -204,129 +134,118 @@ impl World {
                 };
                 self.input(Body::Observation(Observation::TaskEnded { task, exit }));
             }
-            [job, "noise", shard] => {
-                let attempt = self.attempt(self.id(job));
-                let evidence = ShardEvidence {
-                    loss_millinats: 5_540,
-                    fell_millinats: -10,
-                    others_loss_millinats: 2_810,
-                    others_fell_millinats: 1_900,
-                    samples: 120,
-                    step: 80,
-                };
-                let shard = shard.into();
-                self.input(Body::Finding(Finding::ShardNoise {
-                    attempt,
-                    shard,
-                    evidence,
-                }));
-            }
-            ["nodes", ..] => {
-                let nodes = text
-                    .trim_start_matches("nodes")
-                    .split(',')
-                    .map(node)
-                    .collect();
-                self.input(Body::Observation(Observation::Inventory { nodes }));
-            }
-            ref other => panic!("unknown input {other:?}"),
+            [job, ref how @ ..] => self.end(self.id(job), &exit(how)),
+            [] => panic!("a time without an input"),
         }
     }
 
-    fn submit(&mut self, name: &str, words: &[&str]) {
-        let mut shape = Shape {
-            gpus: words[0].parse().unwrap(),
-            gpu_type: None,
-            tasks: Tasks::Fewest,
-            processes: Processes::PerNode,
-            cpus: 0,
-            memory: Bytes::ZERO,
-        };
-        let mut spec = JobSpec {
-            name: name.into(),
-            team: "default".into(),
-            user: "someone".into(),
-            class: Class::Standard,
-            roles: Vec::new(),
-            environment: BTreeMap::new(),
-            workdir: "/".into(),
-            checkpoint: None,
-            retry: RetrySpec {
-                retries_max: 5,
-                backoff_first: Millis::from_secs(10),
-                backoff_max: Millis::from_secs(120),
-            },
-            grace: Millis::from_secs(60),
-            time_limit: None,
-            after: Vec::new(),
-            data: DataSpec::default(),
-            train: BTreeMap::new(),
-        };
-        let (mut attached, mut stubborn) = (false, false);
-        for word in &words[1..] {
-            match word.split_once('=') {
-                None if *word == "attached" => attached = true,
-                None if *word == "stubborn" => stubborn = true,
-                None if *word == "auto" => spec.data.rules = RuleMode::Auto,
-                None if *word == "per-gpu" => shape.processes = Processes::PerGpu,
-                None => spec.class = Class::ALL.into_iter().find(|c| c.name() == *word).unwrap(),
-                Some(("grace", span)) => spec.grace = span.parse().unwrap(),
-                Some(("limit", span)) => spec.time_limit = Some(span.parse().unwrap()),
-                Some(("retries", n)) => spec.retry.retries_max = n.parse().unwrap(),
-                Some(("tasks", n)) => shape.tasks = Tasks::Exactly(n.parse().unwrap()),
-                Some(("cpus", n)) => shape.cpus = n.parse().unwrap(),
-                Some(("type", t)) => shape.gpu_type = Some(t.into()),
-                Some(("after", jobs)) => {
-                    spec.after = jobs.split('+').map(|job| self.id(job)).collect();
-                }
-                Some((key, _)) => panic!("unknown word {key}"),
+    /// What a person asks antiphon to do.
+    fn commands(&mut self, words: &[&str]) -> bool {
+        let command = match *words {
+            ["submit", name, ..] => {
+                self.submit(name.trim_end_matches(':'), &words[2..]);
+                return true;
             }
-        }
-        spec.roles = vec![Role {
-            name: "main".into(),
-            command: vec!["train".into()],
-            shape,
-        }];
-        let id = JobId(
-            self.state
-                .jobs()
-                .keys()
-                .next_back()
-                .map_or(1, |last| last.0 + 1),
-        );
-        if attached {
-            self.attached.insert(id);
-        }
-        if stubborn {
-            self.stubborn.insert(id);
-        }
-        self.command(Command::Submit {
-            spec: Box::new(spec),
+            ["cancel", job] => Command::Cancel { job: self.id(job) },
+            ["hold", job] => Command::Hold { job: self.id(job) },
+            ["release", job] => Command::Release { job: self.id(job) },
+            ["preempt", job] => Command::Preempt { job: self.id(job) },
+            ["drain", node] => Command::Drain {
+                node: node.into(),
+                reason: "test".into(),
+            },
+            ["undrain", node] => Command::Undrain { node: node.into() },
+            ["maintain", nodes, "from", from, "until", until] => Command::Maintain(Maintenance {
+                nodes: nodes.split('+').map(NodeName::from).collect(),
+                from: time(from),
+                until: time(until),
+                reason: "new cables".into(),
+            }),
+            ["pause"] => Command::Pause {
+                reason: "maintenance".into(),
+            },
+            ["unpause"] => Command::Unpause,
+            ["bug"] => {
+                self.input(Body::SafeMode {
+                    bug: "1 != 2".into(),
+                });
+                return true;
+            }
+            _ => return false,
+        };
+        self.command(command);
+        true
+    }
+
+    fn progress(&mut self, job: &str, step: &str, total: &str, each: &str) {
+        self.finding(Finding::Progress {
+            attempt: self.attempt(self.id(job)),
+            step: step.parse().unwrap(),
+            steps_total: total.parse().unwrap(),
+            step_time: each.parse().unwrap(),
         });
+    }
+
+    fn idle(&mut self, job: &str, percent: &str, since: &str) {
+        self.finding(Finding::Idle {
+            attempt: self.attempt(self.id(job)),
+            utilization_percent: percent.trim_end_matches('%').parse().unwrap(),
+            since: since.parse().unwrap(),
+        });
+    }
+
+    fn noise(&mut self, job: &str, shard: &str) {
+        let evidence = ShardEvidence {
+            loss_millinats: 5_540,
+            fell_millinats: -10,
+            others_loss_millinats: 2_810,
+            others_fell_millinats: 1_900,
+            samples: 120,
+            step: 80,
+        };
+        self.finding(Finding::ShardNoise {
+            attempt: self.attempt(self.id(job)),
+            shard: shard.into(),
+            evidence,
+        });
+    }
+
+    fn finding(&mut self, finding: Finding) {
+        self.input(Body::Finding(finding));
     }
 
     /// A job by its name, newest first, or by its id.
     fn id(&self, text: &str) -> JobId {
-        let named = self
-            .state
-            .jobs()
-            .values()
-            .rev()
-            .find(|job| job.spec.name == text);
+        let mut jobs = self.state.jobs().values().rev();
+        let named = jobs.find(|job| job.spec.name == text);
         named
             .map(|job| job.id)
             .or_else(|| text.parse().ok())
-            .expect("a job that was submitted")
+            .unwrap_or_else(|| panic!("no job `{text}` was submitted"))
+    }
+
+    fn active(&self, job: JobId) -> &antiphon_kernel::Active {
+        let job = self.state.job(job).unwrap();
+        let active = job.state.active();
+        active.unwrap_or_else(|| panic!("{} does not run", job.id))
     }
 
     fn attempt(&self, job: JobId) -> AttemptId {
-        self.state
-            .job(job)
-            .unwrap()
-            .state
-            .active()
-            .expect("a running job")
-            .attempt
+        self.active(job).attempt
+    }
+
+    /// A task by its number, or by `role.number`.
+    fn task(&self, job: &str, text: &str) -> TaskId {
+        let (role, index) = text.split_once('.').unwrap_or(("main", text));
+        TaskId {
+            attempt: self.attempt(self.id(job)),
+            role: role.into(),
+            index: index.parse().unwrap(),
+        }
+    }
+
+    fn tasks(&self, job: JobId) -> Vec<TaskId> {
+        self.active(job).tasks().map(|(task, _)| task).collect()
     }
 
     fn command(&mut self, command: Command) {
@@ -369,26 +288,14 @@ impl World {
                 attempt,
                 ack,
             }));
-            if !self.stubborn.contains(&attempt.job) {
-                let exit = Exit::Code {
-                    code: 0,
-                    class: None,
-                    evidence: String::new(),
-                };
-                self.end(attempt.job, &exit);
+            if !self.trainers[&attempt.job].stubborn {
+                self.end(attempt.job, &exit(&["exits", "0"]));
             }
         }
     }
 
     fn end(&mut self, job: JobId, exit: &Exit) {
-        let active = self
-            .state
-            .job(job)
-            .unwrap()
-            .state
-            .active()
-            .expect("a running job");
-        for task in active.tasks.keys().cloned().collect::<Vec<_>>() {
+        for task in self.tasks(job) {
             self.input(Body::Observation(Observation::TaskEnded {
                 task,
                 exit: exit.clone(),
@@ -397,10 +304,24 @@ impl World {
     }
 
     fn wait_until(&mut self, until: Timestamp) {
-        while let Some(wake) = self.wake_at.filter(|wake| *wake < until) {
-            self.wake_at = None;
-            self.at = wake;
-            self.input(Body::Tick);
+        loop {
+            let ends = self.ends.first().copied().filter(|(at, _)| *at < until);
+            let wake = self.wake_at.filter(|wake| *wake < until);
+            match (ends, wake) {
+                (None, None) => return,
+                (Some((at, attempt)), wake) if wake.is_none_or(|wake| at <= wake) => {
+                    self.ends.pop_first();
+                    if is_current(&self.state, attempt) {
+                        self.at = at;
+                        self.end(attempt.job, &exit(&["exits", "0"]));
+                    }
+                }
+                (_, wake) => {
+                    self.wake_at = None;
+                    self.at = wake.expect("one of them is there");
+                    self.input(Body::Tick);
+                }
+            }
         }
     }
 
@@ -447,18 +368,21 @@ impl World {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Launch { attempt, .. } => {
-                let active = self.state.job(attempt.job).unwrap().state.active().unwrap();
-                for task in active.tasks.keys().cloned().collect::<Vec<_>>() {
+                for task in self.tasks(attempt.job) {
                     self.log(Body::Observation(Observation::TaskStarted { task }));
                 }
-                if self.attached.contains(&attempt.job) {
+                let trainer = self.trainers[&attempt.job];
+                if trainer.attached {
                     self.log(Body::Observation(Observation::Attached {
                         attempt,
                         step: 0,
                     }));
                 }
+                if let Some(runs) = trainer.runs {
+                    self.ends.insert((self.at.after(runs), attempt));
+                }
             }
-            Action::Terminate { attempt, .. } if !self.stubborn.contains(&attempt.job) => {
+            Action::Terminate { attempt, .. } if !self.trainers[&attempt.job].stubborn => {
                 self.signal(attempt, 15);
             }
             Action::Kill { attempt, .. } => self.signal(attempt, 9),
@@ -466,13 +390,15 @@ impl World {
             | Action::Yield { .. }
             | Action::Settle { .. }
             | Action::Direct { .. }
+            | Action::Reserve { .. }
+            | Action::Unreserve { .. }
+            | Action::PutAside { .. }
             | Action::Abandon { .. } => (),
         }
     }
 
     fn signal(&mut self, attempt: AttemptId, signal: i32) {
-        let active = self.state.job(attempt.job).unwrap().state.active().unwrap();
-        for task in active.tasks.keys().cloned().collect::<Vec<_>>() {
+        for task in self.tasks(attempt.job) {
             let exit = Exit::Signal {
                 signal,
                 class: None,
@@ -483,58 +409,51 @@ impl World {
     }
 
     fn print(&mut self, text: &str) {
-        let at = format!("{}s", self.at.as_millis() / 1_000);
-        writeln!(self.out, "{at:<5}{text}").unwrap();
+        writeln!(self.out, "{:<4} {text}", clock(self.at)).unwrap();
     }
 }
 
-fn describe(action: &Action, now: Timestamp) -> String {
-    let seconds = |at: Timestamp| at.since(now);
-    match action {
-        Action::Launch {
-            attempt,
-            allocation,
-        } => format!("launch {attempt} on {allocation}"),
-        Action::Yield {
-            attempt,
-            cause,
-            until,
-            ..
-        } => {
-            format!(
-                "yield {attempt}: {cause}, at most {} for its checkpoint",
-                seconds(*until)
-            )
-        }
-        Action::Terminate {
-            attempt,
-            cause,
-            kill_at,
-        } => {
-            format!("SIGTERM {attempt}: {cause}, grace {}", seconds(*kill_at))
-        }
-        Action::Kill { attempt, evidence } => format!("SIGKILL {attempt}: {evidence}"),
-        Action::Settle { attempt, outcome } => match outcome {
-            Outcome::Succeeded => format!("settle {attempt}: succeeded"),
-            Outcome::Failed { class } => format!("settle {attempt}: failed, {class}"),
-            Outcome::Canceled => format!("settle {attempt}: canceled"),
-            Outcome::Held => format!("settle {attempt}: held"),
-            Outcome::Requeued => format!("settle {attempt}: requeued"),
-            Outcome::Retried { class, not_before } => {
-                format!(
-                    "settle {attempt}: retry in {}, {class}",
-                    seconds(*not_before)
-                )
-            }
+/// A time of the scenario as it is printed: in seconds within the first hour.
+fn clock(at: Timestamp) -> String {
+    let seconds = at.as_millis() / 1_000;
+    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
+        (0, _, _) => format!("{seconds}s"),
+        (hours, minutes, 0) => format!("{hours}h{minutes:02}m"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes:02}m{seconds:02}s"),
+    }
+}
+
+fn is_current(state: &State, attempt: AttemptId) -> bool {
+    antiphon_kernel::is_current(state, attempt)
+}
+
+/// How a process ends.
+fn exit(how: &[&str]) -> Exit {
+    let code = |code, class: Option<ExitClass>| Exit::Code {
+        code,
+        class,
+        evidence: class.map_or("", |_| "its words").into(),
+    };
+    match *how {
+        ["exits", status] => code(status.parse().unwrap(), None),
+        // SIGTERM came from outside antiphon, and it saved and exited 0.
+        ["leaves"] => code(0, Some(ExitClass::Preempted)),
+        ["fails", "oom"] => code(1, Some(ExitClass::OutOfMemory)),
+        ["fails", "data"] => code(1, Some(ExitClass::DataError)),
+        ["fails", "hardware"] => code(1, Some(ExitClass::Hardware)),
+        ["is", "unfit"] => Exit::Unfit {
+            evidence: "ECC errors on GPU 3".into(),
         },
-        Action::Direct { job, directive } => {
-            format!(
-                "direct {job} #{}: {} ({})",
-                directive.id, directive.body, directive.reason
-            )
-        }
-        Action::Abandon { job, dependency } => {
-            format!("abandon {job}: {dependency} did not succeed")
-        }
+        ["is", "superseded"] => Exit::Superseded,
+        ["is", "lost"] => Exit::Lost {
+            evidence: "its node was started anew".into(),
+        },
+        ["is", "not", "launched"] => Exit::NotLaunched {
+            error: "no files left".into(),
+        },
+        ["unstartable"] => Exit::Unstartable {
+            error: "no such file: `x`".into(),
+        },
+        ref other => panic!("unknown input {other:?}"),
     }
 }

@@ -35,7 +35,7 @@ pub(crate) async fn start(
             .job(task.attempt.job)
             .is_some_and(|job| match &job.state {
                 JobState::Starting { active } | JobState::Running { active } => {
-                    active.attempt == task.attempt && active.tasks.contains_key(&task)
+                    active.phase(&task).is_some()
                 }
                 JobState::Stopping { .. }
                 | JobState::Pending { .. }

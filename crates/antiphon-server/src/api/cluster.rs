@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_kernel::{Mode, Node};
-use antiphon_types::{Command, NodeName, NodeState};
+use antiphon_kernel::{Mode, Node, State as KernelState};
+use antiphon_types::{Command, GpuAmount, Maintenance, NodeName, NodeState, Timestamp};
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 
 use super::jobs::run;
-use super::model::{CommandAccepted, NodeList, NodeView, ReasonBody, ServerStatus, StateDigest};
+use super::model::{
+    CommandAccepted, FailureView, MaintenanceBody, NodeList, NodeView, ReasonBody, ServerStatus,
+    StateDigest, WindowView,
+};
 use super::problem::Fault;
 use super::{Shared, now};
 use crate::recovery::state_digest;
@@ -57,44 +61,72 @@ pub(crate) async fn digest(State(shared): State<Arc<Shared>>) -> Json<StateDiges
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = NodeList)))]
 pub(crate) async fn nodes(State(shared): State<Arc<Shared>>) -> Json<NodeList> {
     let state = shared.view.state();
-    let mut jobs: BTreeMap<&NodeName, Vec<String>> = BTreeMap::new();
-    for job in state.active_jobs() {
-        for slice in job
-            .state
-            .active()
-            .map(|active| active.allocation.by_node())
-            .unwrap_or_default()
-        {
-            jobs.entry(slice.node).or_default().push(job.id.to_string());
-        }
-    }
-    let nodes = state.nodes().iter();
-    let nodes = nodes.map(|(name, node)| node_view(node, jobs.remove(name).unwrap_or_default()));
+    let nodes = state.nodes().map(|node| node_view(&state, node));
     Json(NodeList {
         nodes: nodes.collect(),
     })
 }
 
-fn node_view(node: &Node, jobs: Vec<String>) -> NodeView {
-    let (state, reason) = match &node.state {
+fn node_view(state: &KernelState, node: &Node) -> NodeView {
+    let spec = &node.spec;
+    let free = state.free_on(&spec.name);
+    let mut slices: BTreeMap<String, u64> = BTreeMap::new();
+    for slice in &spec.slices {
+        *slices.entry(slice.profile.clone()).or_default() += 1;
+    }
+    let planned = state.maintenance().iter();
+    let planned = planned.filter(|window| window.nodes.contains(&spec.name));
+    let failures = node.failures.iter();
+    let (is, reason) = match &node.state {
         NodeState::Ready => ("ready", None),
         NodeState::Draining { reason } => ("draining", Some(reason.clone())),
         NodeState::Down { evidence } => ("down", Some(evidence.clone())),
     };
     NodeView {
         name: node.spec.name.to_string(),
-        state: state.into(),
+        state: is.into(),
         reason,
         gpu_type: node.spec.gpu_type.clone(),
         gpus: node.spec.gpus,
         gpus_virtual: node.spec.gpus_virtual,
         gpu_memory_bytes: node.spec.gpu_memory.get(),
-        gpus_free_thousandths: node.free.gpu_amount().thousandths(),
+        gpus_free_thousandths: free.map_or(0, |free| {
+            (GpuAmount::from_gpus(free.gpus_whole) + free.gpus_shared).thousandths()
+        }),
         cpus: node.spec.cpus,
-        cpus_free: node.free.cpus,
+        cpus_free: free.map_or(0, |free| free.cpus),
         memory_bytes: node.spec.memory.get(),
-        memory_free_bytes: node.free.memory.get(),
-        jobs,
+        memory_free_bytes: free.map_or(0, |free| free.memory.get()),
+        jobs: state
+            .tenants(&spec.name)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        partition: spec.partition.clone(),
+        spine: spec.location.spine.clone(),
+        leaf: spec.location.leaf.clone(),
+        nvlink_domain: spec.location.nvlink_domain.clone(),
+        scratch_bytes: spec.scratch.get(),
+        gpus_lost: spec.gpus_lost.clone(),
+        slices,
+        spare: spec.spare,
+        stepped_in: node.stepped_in,
+        failures: failures
+            .map(|failure| FailureView {
+                job: failure.job.to_string(),
+                team: failure.team.clone(),
+                at_ms: failure.at.as_millis(),
+                checked: failure.checked,
+            })
+            .collect(),
+        held_for: state.held_for(&spec.name).map(|job| job.to_string()),
+        maintenance: planned
+            .map(|window| WindowView {
+                from_ms: window.from.as_millis(),
+                until_ms: window.until.as_millis(),
+                reason: window.reason.clone(),
+            })
+            .collect(),
     }
 }
 
@@ -129,6 +161,23 @@ pub(crate) async fn undrain(
         },
     )
     .await
+}
+
+/// Plans a time in which nodes take no tasks. `undrain` of a node takes it out of every plan.
+#[utoipa::path(post, path = "/v1/maintenance", request_body = MaintenanceBody, responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn maintenance(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Result<Json<MaintenanceBody>, JsonRejection>,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let Json(body) = body?;
+    let planned = Maintenance {
+        nodes: body.nodes.into_iter().map(NodeName).collect(),
+        from: Timestamp::from_millis(body.from_ms),
+        until: Timestamp::from_millis(body.until_ms),
+        reason: body.reason,
+    };
+    run(&shared, &headers, Command::Maintain(planned)).await
 }
 
 /// Stops deciding; jobs run on.

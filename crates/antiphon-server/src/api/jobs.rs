@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLockReadGuard};
 
-use antiphon_kernel::{
-    Capacity, Job, JobState, State as KernelState, admit, explain, place, repeated,
-};
+use antiphon_kernel::{Job, JobState, State as KernelState, admit, explain, repeated};
 use antiphon_types::{Command, CommandId, Direct, DirectiveBody, JobId, JobSpec, Rejection};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
@@ -17,8 +15,8 @@ use utoipa::IntoParams;
 
 use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
 use super::problem::Fault;
-use super::render;
 use super::{Shared, now};
+use super::{render, why as told_why};
 use crate::jobfile::{self, Context};
 
 /// Jobs on one page, at most.
@@ -32,6 +30,8 @@ pub(crate) struct ListQuery {
     all: bool,
     /// Only jobs in this state.
     state: Option<String>,
+    /// Only members of the array with this first job.
+    array: Option<String>,
     /// Where the page before said to go on.
     cursor: Option<String>,
     /// Jobs on the page; default and most: 1,000.
@@ -50,31 +50,11 @@ pub(crate) async fn list(
         let help = format!("there are: {}", JobState::NAMES.join(", "));
         return Err(wrong_query("state", &help));
     }
-    let state = shared.view.state();
-    let reasons = explain::waiting(&state, now());
-    let mut order: Vec<&Job> = state.active_jobs().chain(state.queued_jobs()).collect();
-    let listed = |job: &Job| job.state.active().is_some() || state.is_queued(job.id);
-    order.extend(
-        state
-            .jobs()
-            .values()
-            .filter(|job| !listed(job) && !job.state.is_ended()),
-    );
-    if query.all {
-        order.extend(
-            state
-                .jobs()
-                .values()
-                .rev()
-                .filter(|job| job.state.is_ended()),
-        );
-    }
-    order.retain(|job| {
-        query
-            .state
-            .as_ref()
-            .is_none_or(|wanted| wanted == job.state.name())
-    });
+    let array: Option<JobId> = match query.array.as_deref().map(str::parse) {
+        None => None,
+        Some(Ok(first)) => Some(first),
+        Some(Err(_)) => return Err(wrong_query("array", "give an array's first job: `job-7`")),
+    };
     // The list moves while it is paged: a place in it misses or repeats a job at worst, a job's own place may be gone.
     let start: usize = match query.cursor.as_deref().map(str::parse) {
         None => 0,
@@ -82,13 +62,55 @@ pub(crate) async fn list(
         Some(Err(_)) => return Err(wrong_query("cursor", "use the `next` of the page before")),
     };
     let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
-    let page = order.iter().skip(start).take(limit);
-    let jobs: Vec<_> = page
-        .map(|job| render::summary(&shared, &state, job, reasons.get(&job.id)))
+    let state = shared.view.state();
+    let wanted = |job: &&Job| {
+        let in_state = query.state.as_deref();
+        in_state.is_none_or(|wanted| wanted == job.state.name())
+            && array.is_none_or(|first| job.array.is_some_and(|member| member.first == first))
+    };
+    let filtered = query.state.is_some() || array.is_some();
+    let end = start.saturating_add(limit);
+    // One more tells whether there is another page. A filter may pass over any number of jobs.
+    let most = if filtered {
+        usize::MAX
+    } else {
+        end.saturating_add(1)
+    };
+    let order: Vec<&Job> = in_order(&state, query.all, most)
+        .into_iter()
+        .filter(wanted)
         .collect();
-    let end = start + jobs.len();
-    let next = (end < order.len()).then(|| end.to_string());
-    Ok(Json(JobPage { jobs, next }))
+    let page = order.get(start.min(order.len())..end.min(order.len()));
+    let page = page.unwrap_or_default();
+    let sight = render::Sight::of(&shared, &state);
+    // Reasons are looked for only where they are shown.
+    let reasons = explain::ruling(&state, page.iter().copied(), sight.now);
+    let jobs = page.iter();
+    let jobs = jobs.map(|job| render::summary(&sight, job, reasons.get(&job.id)));
+    Ok(Json(JobPage {
+        jobs: jobs.collect(),
+        next: (end < order.len()).then(|| end.to_string()),
+    }))
+}
+
+/// The first jobs in service order: active ones, the queue, other living ones, then ended ones.
+fn in_order(state: &KernelState, ended: bool, most: usize) -> Vec<&Job> {
+    let mut order: Vec<&Job> = state.active_jobs().take(most).collect();
+    let left = most - order.len();
+    if left > 0 && state.queue_length() > 0 {
+        let queue = explain::queue(state, left);
+        order.extend(queue.into_iter().filter_map(|id| state.job(id)));
+    }
+    let listed = |job: &&Job| job.state.active().is_some() || state.is_queued(job.id);
+    let others = state.jobs().values();
+    let others = others.filter(|job| !listed(job) && !job.state.is_ended());
+    order.extend(others.take(most - order.len()));
+    if ended {
+        let ended = state.jobs().values().rev();
+        let ended = ended.filter(|job| job.state.is_ended());
+        order.extend(ended.take(most - order.len()));
+    }
+    order
 }
 
 fn wrong_query(parameter: &str, help: &str) -> Fault {
@@ -111,10 +133,10 @@ pub(crate) async fn submit(
         None => None,
     };
     if let Some(first) = first {
-        let job = first.job.map(|job| job.to_string());
         let accepted = CommandAccepted {
             seq: first.seq.0,
-            job,
+            jobs: made(&shared, first.job),
+            job: first.job.map(|job| job.to_string()),
             repeated: true,
             warnings: Vec::new(),
         };
@@ -134,7 +156,24 @@ pub(crate) async fn submit(
         .await
         .map_err(|fault| fault.about(&subject))?;
     accepted.warnings = warnings;
+    accepted.jobs = made(
+        &shared,
+        accepted.job.as_deref().and_then(|id| id.parse().ok()),
+    );
     Ok((StatusCode::CREATED, Json(accepted)))
+}
+
+/// How many jobs a submission made, of which this is the first.
+fn made(shared: &Shared, first: Option<JobId>) -> u64 {
+    let state = shared.view.state();
+    let member = |job: &Job| job.array.is_some_and(|member| Some(member.first) == first);
+    match first.and_then(|first| state.job(first)) {
+        Some(job) if job.array.is_some() => {
+            let others = state.jobs().after(job.id);
+            1 + others.take_while(|job| member(job)).count() as u64
+        }
+        Some(_) | None => 1,
+    }
 }
 
 /// Says what a job file would do if it were submitted now; submits nothing.
@@ -151,22 +190,17 @@ pub(crate) async fn check(
         .preflight(&spec)
         .await
         .map_err(|error| Fault::from(error).about(&subject))?;
-    let state = shared.view.state();
-    let command = Command::Submit {
-        spec: Box::new(spec.clone()),
+    let report = move |state: KernelState| {
+        let command = Command::Submit {
+            spec: Box::new(spec.clone()),
+        };
+        admit(&state, &command)?;
+        Ok(told_why::check(&state, &spec, warnings))
     };
-    admit(&state, &command).map_err(|rejection| Fault::from(rejection).about(&subject))?;
-    let reason = explain::would_wait(&state, &spec, now());
-    let allocation = reason
-        .is_none()
-        .then(|| place(&Capacity::free(&state), &spec))
-        .flatten();
-    Ok(Json(CheckReport {
-        starts_now: reason.is_none(),
-        allocation: allocation.map(|allocation| allocation.to_string()),
-        reason: reason.map(|reason| reason.to_string()),
-        warnings,
-    }))
+    let report: Result<CheckReport, Rejection> = shared.forecasts.ask(&shared.view, report).await?;
+    report
+        .map(Json)
+        .map_err(|rejection| Fault::from(rejection).about(&subject))
 }
 
 fn read(shared: &Shared, value: Value) -> Result<(JobSpec, Vec<String>), Fault> {
@@ -178,12 +212,16 @@ fn read(shared: &Shared, value: Value) -> Result<(JobSpec, Vec<String>), Fault> 
             .parse::<JobId>()
             .ok()
             .filter(|id| state.job(*id).is_some());
-        by_id.or_else(|| newest_named(&state, &team, name))
+        match by_id.or_else(|| newest_named(&state, &team, name)) {
+            Some(job) => vec![job],
+            None => members_of(&state, &team, name),
+        }
     };
     let spec = jobfile::to_spec(
         &file,
         &Context {
             user: &shared.user,
+            now: now(),
             find: &find,
         },
     )?;
@@ -196,6 +234,26 @@ fn newest_named(state: &KernelState, team: &str, name: &str) -> Option<JobId> {
     living.or_else(|| state.jobs().values().rev().find(same).map(|job| job.id))
 }
 
+/// The members of a team's newest array of this name.
+fn members_of(state: &KernelState, team: &str, name: &str) -> Vec<JobId> {
+    let same = |job: &&Job| job.spec.team == team && array_of(job) == Some(name);
+    let first = state.jobs().values().rev().find(same).map(|job| job.id);
+    let Some(first) = first else {
+        return Vec::new();
+    };
+    let others = state.jobs().after(first);
+    let others = others.take_while(|job| job.array.is_some_and(|member| member.first == first));
+    std::iter::once(first)
+        .chain(others.map(|job| job.id))
+        .collect()
+}
+
+/// The name under which a member's array was submitted.
+fn array_of(job: &Job) -> Option<&str> {
+    let _ = job.array.filter(|member| member.first == job.id)?;
+    job.spec.name.rsplit_once('[').map(|(name, _)| name)
+}
+
 /// Finds a job by its id or its name.
 pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job, Fault> {
     if let Ok(id) = text.parse::<JobId>() {
@@ -204,7 +262,8 @@ pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job
             .job(id)
             .ok_or_else(|| Rejection::UnknownJob { job: id, newest }.into());
     }
-    let named = |job: &&Job| job.spec.name == text;
+    // An array's own name stands for its first member.
+    let named = |job: &&Job| job.spec.name == text || array_of(job) == Some(text);
     let living = state
         .jobs()
         .values()
@@ -244,7 +303,10 @@ pub(crate) async fn show(
 ) -> Result<Json<JobDetail>, Fault> {
     let state = shared.view.state();
     let job = find_job(&state, &job)?;
-    Ok(Json(render::detail(&shared, &state, job)))
+    Ok(Json(render::detail(
+        &render::Sight::of(&shared, &state),
+        job,
+    )))
 }
 
 /// Why a job waits, runs where it runs, or ended.
@@ -253,9 +315,24 @@ pub(crate) async fn why(
     State(shared): State<Arc<Shared>>,
     Path(job): Path<String>,
 ) -> Result<Json<WhyView>, Fault> {
-    let state = shared.view.state();
-    let job = find_job(&state, &job)?;
-    Ok(Json(render::why(&state, job)))
+    let forecast = shared.forecasts.latest();
+    let id = {
+        let state = shared.view.state();
+        let job = find_job(&state, &job)?;
+        let waits = matches!(job.state, JobState::Pending { .. } | JobState::Held { .. });
+        if !waits {
+            let now = now().max(state.now());
+            return Ok(Json(told_why::why(&state, job, now, forecast.as_deref())));
+        }
+        job.id
+    };
+    // What would start it is tried on a copy.
+    let told = move |state: KernelState| {
+        let job = find_job(&state, &id.to_string())?;
+        Ok(told_why::why(&state, job, state.now(), forecast.as_deref()))
+    };
+    let told: Result<WhyView, Fault> = shared.forecasts.ask(&shared.view, told).await?;
+    told.map(Json)
 }
 
 /// Ends a job for good.
@@ -397,6 +474,7 @@ async fn run_as(
     Ok(CommandAccepted {
         seq: accepted.seq.0,
         job: accepted.job.map(|job| job.to_string()),
+        jobs: 0,
         repeated: accepted.repeated,
         warnings: Vec::new(),
     })

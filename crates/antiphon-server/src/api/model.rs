@@ -80,10 +80,81 @@ pub struct JobSummary {
     pub steps_total: Option<u64>,
     /// Newest loss in nats.
     pub loss: Option<f64>,
-    /// How long it still takes by its own reports, in milliseconds.
+    /// How long it still runs, as far as anything says so, in milliseconds.
     pub ends_in_ms: Option<u64>,
+    /// Which member of an array it is, if it is one.
+    pub array: Option<ArrayView>,
+    /// Which of its team's jobs goes first, the highest.
+    pub priority: i32,
+    /// When it should have ended, and whether that counts.
+    pub deadline: Option<DeadlineView>,
+    /// How long its next attempt should run.
+    pub expected: ExpectationView,
+    /// As which class it runs, where its team's quota or budget does not cover the one it asks for.
+    pub runs_as: Option<String>,
+    /// What is held back for it.
+    pub slot: Option<SlotView>,
+    /// When it should start.
+    pub start: Option<StartView>,
     /// In one sentence: why it waits, why it stops, how it ended. Empty where there is nothing to say.
     pub reason: String,
+}
+
+/// Which member of an array a job is.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ArrayView {
+    /// The array's first job, which stands for it.
+    pub first: String,
+    /// Its index.
+    pub index: u32,
+}
+
+/// When a job should have ended.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct DeadlineView {
+    /// In milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// Whether it counts; it is ignored where the team's own share cannot meet it.
+    pub counts: bool,
+    /// GPU-milliseconds that the team's jobs up to this deadline need, where it is ignored.
+    pub needed_gpu_ms: Option<u64>,
+    /// GPU-milliseconds that the team's share gives until then, where it is ignored.
+    pub given_gpu_ms: Option<u64>,
+}
+
+/// How long a job should run.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ExpectationView {
+    /// Half of all jobs like it end earlier; an assumption where the source is `nothing`.
+    pub expected_ms: u64,
+    /// Nine of ten end earlier; nothing where nobody may build on it.
+    pub high_ms: Option<u64>,
+    /// `progress` (its own reports), `history` (jobs like it of its team), `estimate`, `limit` (its time limit) or `nothing`.
+    pub source: String,
+}
+
+/// What is held back for a job.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SlotView {
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// When it can start there at the latest, if everybody keeps their word.
+    pub at_ms: Option<u64>,
+    /// `blocked` (it is among the first of its class), `preemption` (others give way for it) or `claim` (it ran there).
+    pub why: String,
+}
+
+/// When a waiting job should start if nothing else comes, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StartView {
+    /// If everybody ends in half the time that is expected.
+    pub earliest_ms: u64,
+    /// If everybody ends when expected.
+    pub expected_ms: u64,
+    /// If everybody takes as long as nine of ten do; nothing where that is not known.
+    pub latest_ms: Option<u64>,
+    /// How old the forecast is.
+    pub age_ms: u64,
 }
 
 /// Everything about a job.
@@ -245,9 +316,83 @@ pub struct WhyView {
     pub state: String,
     /// In sentences, the ruling one first.
     pub sentences: Vec<String>,
-    /// The ruling reason as data, for a job that waits.
-    #[schema(value_type = Option<Object>)]
-    pub reason: Option<serde_json::Value>,
+    /// Everything that keeps a waiting job, as data, the ruling reason first.
+    #[schema(value_type = Vec<Object>)]
+    pub reasons: Vec<serde_json::Value>,
+    /// The smallest change that would start a waiting job now.
+    pub change: Option<ChangeView>,
+    /// When a waiting job should start.
+    pub start: Option<StartView>,
+    /// Where a running job runs, and what spoke for it.
+    pub place: Option<PlaceView>,
+    /// Who its last attempt gave way to, by which rule, and what that cost.
+    pub gave_way: Option<GaveWayView>,
+}
+
+/// A change that would start a job now.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ChangeView {
+    /// In words.
+    pub sentence: String,
+    /// As data.
+    #[schema(value_type = Object)]
+    pub change: serde_json::Value,
+}
+
+/// Where an attempt runs, and why there.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PlaceView {
+    /// The attempt.
+    pub attempt: String,
+    /// What it holds.
+    pub allocation: String,
+    /// As which class it runs.
+    pub class: String,
+    /// The team whose quota covers it, and whether it does.
+    pub quota: Option<QuotaView>,
+    /// What spoke for this place: what was looked at, and what it counted.
+    pub score: Vec<ScoreView>,
+    /// When it should end, in milliseconds since the Unix epoch.
+    pub ends_at_ms: Option<u64>,
+    /// When nine of ten like it have ended.
+    pub ends_by_ms: Option<u64>,
+}
+
+/// What a team holds of its quota.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct QuotaView {
+    /// The team.
+    pub team: String,
+    /// What it holds, its parts included, in thousandths of a GPU.
+    pub allocated_thousandths: u64,
+    /// What it gets back when it asks.
+    pub quota_thousandths: u64,
+    /// Whether it holds more than that: the rest is borrowed, and given back when others ask.
+    pub borrowed: bool,
+}
+
+/// One thing that spoke for or against a place.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ScoreView {
+    /// What was looked at.
+    pub name: String,
+    /// What it counted.
+    pub points: i64,
+}
+
+/// Who an attempt gave way to.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GaveWayView {
+    /// The attempt.
+    pub attempt: String,
+    /// The job that it gave way to.
+    pub job: String,
+    /// `priority` or `reclaim`.
+    pub rule: String,
+    /// GPU-milliseconds that have to be spent again; they are not charged to its team.
+    pub lost_gpu_ms: u64,
+    /// Step of the checkpoint that is kept.
+    pub checkpoint_step: Option<u64>,
 }
 
 /// All nodes.
@@ -286,6 +431,109 @@ pub struct NodeView {
     pub memory_free_bytes: u64,
     /// Jobs with tasks on it.
     pub jobs: Vec<String>,
+    /// The partition that it belongs to; empty where there is only one.
+    pub partition: String,
+    /// The spine switch; empty where nobody said.
+    pub spine: String,
+    /// The leaf switch; empty where nobody said.
+    pub leaf: String,
+    /// The NVLink domain, where it spans nodes.
+    pub nvlink_domain: String,
+    /// Fast local storage that tasks may ask for.
+    pub scratch_bytes: u64,
+    /// GPUs that are broken: the node goes on without them.
+    pub gpus_lost: Vec<u32>,
+    /// MIG slices by profile.
+    pub slices: BTreeMap<String, u64>,
+    /// Whether it steps in only for a node that is out of service.
+    pub spare: bool,
+    /// Whether a spare has stepped in.
+    pub stepped_in: bool,
+    /// Hardware failures of attempts on it that still count against it.
+    pub failures: Vec<FailureView>,
+    /// The job that it is held back for.
+    pub held_for: Option<String>,
+    /// Planned times in which it takes no tasks.
+    pub maintenance: Vec<WindowView>,
+}
+
+/// A hardware failure of an attempt on a node.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FailureView {
+    /// The job.
+    pub job: String,
+    /// Its team: one team's jobs alone convict no node.
+    pub team: String,
+    /// When.
+    pub at_ms: u64,
+    /// Whether the check of the node failed, which convicts it alone.
+    pub checked: bool,
+}
+
+/// A planned time in which a node takes no tasks.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct WindowView {
+    /// From then on nothing runs there.
+    pub from_ms: u64,
+    /// From then on tasks run there again.
+    pub until_ms: u64,
+    /// What the operator wrote.
+    pub reason: String,
+}
+
+/// All teams.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TeamList {
+    /// As they were set up; behind them those that are known by their jobs alone.
+    pub teams: Vec<TeamView>,
+}
+
+/// A team. Amounts are by GPU type; `*` stands for all types together.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TeamView {
+    /// Its name.
+    pub name: String,
+    /// The team that it is part of.
+    pub parent: Option<String>,
+    /// Its claim on idle GPUs, beside the teams with the same parent.
+    pub weight: u32,
+    /// GPUs that it gets back when it asks, in thousandths.
+    pub quota_thousandths: BTreeMap<String, u64>,
+    /// GPUs that it can never exceed, in thousandths.
+    pub limit_thousandths: BTreeMap<String, u64>,
+    /// GPUs that its jobs and those of its parts hold now, in thousandths.
+    pub allocated_thousandths: u64,
+    /// GPUs that its own jobs hold now, in thousandths.
+    pub own_allocated_thousandths: u64,
+    /// GPU-milliseconds that its jobs and those of its parts used in the last seven days, by GPU type.
+    pub used_gpu_ms: BTreeMap<String, u64>,
+    /// GPU-milliseconds in seven days that they may use.
+    pub budget_gpu_ms: BTreeMap<String, u64>,
+    /// When a used-up budget allows something again, in milliseconds since the Unix epoch, if nothing is used meanwhile.
+    pub budget_free_ms: Option<u64>,
+    /// GPU-milliseconds that it held beyond its quota.
+    pub borrowed_gpu_ms: u64,
+    /// GPU-milliseconds of its quota that it left to others.
+    pub lent_gpu_ms: u64,
+    /// Its place in the order of shares: 1 goes first, and teams that used about as much by weight share a place.
+    pub share_place: u32,
+    /// Decayed GPU-milliseconds that this place follows from, by GPU weight, its parts included.
+    pub share_gpu_ms: u64,
+}
+
+/// A time in which nodes are to take no tasks.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaintenanceBody {
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+    /// From then on nothing runs there, in milliseconds since the Unix epoch.
+    pub from_ms: u64,
+    /// From then on tasks run there again.
+    pub until_ms: u64,
+    /// For those who read it later.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// A command that was carried out.
@@ -295,6 +543,8 @@ pub struct CommandAccepted {
     pub seq: u64,
     /// The job that it made or changed.
     pub job: Option<String>,
+    /// How many jobs it made: all members of an array; none where it made none.
+    pub jobs: u64,
     /// Whether it had been carried out before under the same idempotency key.
     pub repeated: bool,
     /// What the sender should know all the same.
@@ -308,8 +558,27 @@ pub struct CheckReport {
     pub starts_now: bool,
     /// Where, if so.
     pub allocation: Option<String>,
-    /// Why it would wait, if not.
-    pub reason: Option<String>,
+    /// What spoke for that place.
+    pub score: Vec<ScoreView>,
+    /// As which class, where its team's quota or budget does not cover the one it asks for.
+    pub runs_as: Option<String>,
+    /// Jobs that it would make stop, to start in their place.
+    pub preempts: Vec<String>,
+    /// In sentences, the ruling one first.
+    pub sentences: Vec<String>,
+    /// Why it would wait, as data, the ruling reason first.
+    #[schema(value_type = Vec<Object>)]
+    pub reasons: Vec<serde_json::Value>,
+    /// The smallest change with which it would start at once.
+    pub change: Option<ChangeView>,
+    /// When it should start if it were submitted now.
+    pub start: Option<StartView>,
+    /// How long it should run.
+    pub expected: ExpectationView,
+    /// Whether its deadline would count.
+    pub deadline: Option<DeadlineView>,
+    /// How many jobs it would make.
+    pub jobs: u64,
     /// What the sender should know all the same.
     pub warnings: Vec<String>,
 }

@@ -96,17 +96,9 @@ fn choose(shared: &Shared, job: &str, query: &OutputQuery) -> Result<(TaskId, bo
         .filter(|active| active.attempt == attempt);
     let past = job.attempts.iter().find(|record| record.attempt == attempt);
     let tasks: Vec<(TaskId, bool)> = if let Some(active) = active {
-        let ended = |phase: &TaskPhase| matches!(phase, TaskPhase::Ended { .. });
-        let order = active.allocation.tasks.iter().map(|task| TaskId {
-            attempt,
-            role: task.role.clone(),
-            index: task.index,
-        });
-        order
-            .map(|task| {
-                let ended = active.tasks.get(&task).is_some_and(ended);
-                (task, ended)
-            })
+        let tasks = active.tasks();
+        tasks
+            .map(|(task, phase)| (task, matches!(phase, TaskPhase::Ended { .. })))
             .collect()
     } else if let Some(past) = past {
         let task = |task: &antiphon_types::TaskAllocation| TaskId {

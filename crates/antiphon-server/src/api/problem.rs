@@ -100,7 +100,16 @@ impl From<Rejection> for Fault {
             | Rejection::UnevenSplit { .. }
             | Rejection::FractionOfMany { .. }
             | Rejection::TooLarge { .. }
-            | Rejection::NoCommand { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            | Rejection::NoCommand { .. }
+            | Rejection::UnknownTeam { .. }
+            | Rejection::NoQuota { .. }
+            | Rejection::OverTeamLimit { .. }
+            | Rejection::TooWideForSpan { .. }
+            | Rejection::UnknownPartition { .. }
+            | Rejection::TooMuchOfResource { .. }
+            | Rejection::TooLong { .. }
+            | Rejection::BadTeam { .. }
+            | Rejection::BadMaintenance { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         };
         Self::new(
             status,

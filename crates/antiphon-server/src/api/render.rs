@@ -1,25 +1,50 @@
 //! From the kernel's state to what the API says: the one place where reasons become sentences.
 
+use std::sync::Arc;
+
+use antiphon_kernel::forecast::Forecast;
 use antiphon_kernel::{Active, Job, JobState, State, StopPhase, TaskPhase, explain};
 use antiphon_types::{
-    AckBody, Checkpoint, Directive, GpuTime, Outcome, StopCause, TaskAllocation, TaskId, Timestamp,
-    WaitReason,
+    AckBody, Allocation, Checkpoint, Directive, GpuTime, Outcome, StopCause, TaskAllocation,
+    TaskId, Timestamp, WaitReason,
 };
 
 use super::model::{
-    AttemptView, CheckpointView, DirectiveView, JobDetail, JobSummary, RoleView, ShardView,
-    SignalsView, TaskView, WhyView,
+    ArrayView, AttemptView, CheckpointView, DirectiveView, JobDetail, JobSummary, RoleView,
+    ShardView, SignalsView, StartView, TaskView,
 };
+use super::why::{deadline, expectation, is_forecast, slot, start_view};
 use super::{Shared, now};
 
+/// What a reader looks at: one state at one time, what is reported beside it, and what is forecast.
+pub(crate) struct Sight<'a> {
+    shared: &'a Shared,
+    state: &'a State,
+    pub(crate) now: Timestamp,
+    forecast: Option<Arc<Forecast>>,
+}
+
+impl<'a> Sight<'a> {
+    pub(crate) fn of(shared: &'a Shared, state: &'a State) -> Self {
+        Self {
+            shared,
+            state,
+            now: now().max(state.now()),
+            forecast: shared.forecasts.latest(),
+        }
+    }
+
+    fn start(&self, job: &Job) -> Option<StartView> {
+        let forecast = self.forecast.as_ref()?;
+        let start = forecast.starts.get(&job.id)?;
+        is_forecast(self.state, job).then(|| start_view(start, self.now.since(forecast.at)))
+    }
+}
+
 /// A job in one line.
-pub(crate) fn summary(
-    shared: &Shared,
-    state: &State,
-    job: &Job,
-    waits: Option<&WaitReason>,
-) -> JobSummary {
-    let shown = shared.signals.show(job.id);
+pub(crate) fn summary(sight: &Sight<'_>, job: &Job, waits: Option<&WaitReason>) -> JobSummary {
+    let state = sight.state;
+    let shown = sight.shared.signals.show(job.id);
     let reported = job.progress.map(|progress| progress.step);
     let saved = job.checkpoint.as_ref().map(|saved| saved.step);
     let step = shown
@@ -47,8 +72,21 @@ pub(crate) fn summary(
             .and_then(|shown| shown.latest.steps_total)
             .or(job.progress.map(|progress| progress.steps_total)),
         loss: shown.as_ref().and_then(|shown| shown.latest.loss),
-        ends_in_ms: explain::predicted_end(job, now().max(state.now()))
-            .map(|left| left.as_millis()),
+        ends_in_ms: explain::predicted_end(job, sight.now).map(|left| left.as_millis()),
+        array: job.array.map(|member| ArrayView {
+            first: member.first.to_string(),
+            index: member.index,
+        }),
+        priority: job.spec.priority,
+        deadline: deadline(job),
+        expected: expectation(&job.expect),
+        runs_as: job
+            .state
+            .active()
+            .filter(|active| active.class != job.spec.class)
+            .map(|active| active.class.name().into()),
+        slot: slot(state, job),
+        start: sight.start(job),
         reason: reason(job, waits),
     }
 }
@@ -70,18 +108,16 @@ fn reason(job: &Job, waits: Option<&WaitReason>) -> String {
             waits.map(ToString::to_string).unwrap_or_default()
         }
         JobState::Starting { active } => {
-            let waiting = active
-                .tasks
-                .values()
-                .filter(|phase| matches!(phase, TaskPhase::Launched))
-                .count();
-            format!(
-                "started {} of {} tasks",
-                active.tasks.len() - waiting,
-                active.tasks.len()
-            )
+            let waits = |phase: &&TaskPhase| matches!(phase, TaskPhase::Launched);
+            let (all, waiting) = (
+                active.phases.len(),
+                active.phases.iter().filter(waits).count(),
+            );
+            format!("started {} of {all} tasks", all - waiting)
         }
-        JobState::Running { .. } => String::new(),
+        JobState::Running { .. } => job.idle.map_or_else(String::new, |idle| {
+            format!("its GPUs are idle: {} % busy", idle.utilization_percent)
+        }),
         JobState::Stopping { cause, phase, .. } => stopping(cause, phase),
         JobState::Succeeded { .. } => String::new(),
         JobState::Failed { class, detail, .. } => format!("{class}: {detail}"),
@@ -89,7 +125,8 @@ fn reason(job: &Job, waits: Option<&WaitReason>) -> String {
     }
 }
 
-fn stopping(cause: &StopCause, phase: &StopPhase) -> String {
+/// How far a stop has come.
+pub(crate) fn stopping(cause: &StopCause, phase: &StopPhase) -> String {
     let how = match phase {
         StopPhase::CheckpointWait { .. } => "saves a checkpoint to give way",
         StopPhase::Grace { .. } => "was sent SIGTERM",
@@ -98,78 +135,14 @@ fn stopping(cause: &StopCause, phase: &StopPhase) -> String {
     format!("{how}: {cause}")
 }
 
-/// How an attempt ends that ends well.
-const CLEAN: &str = "exit code 0";
-
-/// Why a job waits, runs where it runs, or ended, in sentences.
-pub(crate) fn why(state: &State, job: &Job) -> WhyView {
-    let waits = explain::waiting(state, now().max(state.now())).remove(&job.id);
-    let mut sentences = Vec::new();
-    match &job.state {
-        JobState::Pending { .. } | JobState::Held { .. } => {
-            sentences.extend(waits.as_ref().map(ToString::to_string));
-        }
-        JobState::Starting { active } | JobState::Running { active } => {
-            sentences.push(runs(job, active));
-        }
-        JobState::Stopping { cause, phase, .. } => sentences.push(stopping(cause, phase)),
-        JobState::Succeeded { .. } => sentences.push("it has finished".into()),
-        JobState::Failed { class, detail, .. } => {
-            sentences.push(format!("it failed ({class}): {detail}"))
-        }
-        JobState::Canceled { .. } => sentences.push("it was canceled".into()),
-    }
-    if let Some(last) = job.attempts.last() {
-        let after = match &last.stopped {
-            Some(cause) if last.exit == CLEAN => format!("was stopped: {cause}"),
-            Some(cause) => format!("was stopped: {cause}, and ended: {}", last.exit),
-            None => format!("ended: {}", last.exit),
-        };
-        let kept = match (last.checkpoint_step, &last.outcome) {
-            (_, Outcome::Succeeded) => String::new(),
-            (Some(step), _) => format!("; the checkpoint of step {step} is kept"),
-            (None, _) => "; it had saved no checkpoint".into(),
-        };
-        let lost = if last.lost.gpu_millis() < 1_000 {
-            String::new()
-        } else {
-            format!(", {} to do again", last.lost)
-        };
-        sentences.push(format!(
-            "its last attempt {} {after}{kept}{lost}",
-            last.attempt
-        ));
-    }
-    WhyView {
-        id: job.id.to_string(),
-        name: job.spec.name.clone(),
-        state: job.state.name().into(),
-        sentences,
-        reason: waits.and_then(|reason| serde_json::to_value(reason).ok()),
-    }
-}
-
-fn runs(job: &Job, active: &Active) -> String {
-    let allocation = &active.allocation;
-    let nodes = allocation.by_node().len();
-    let width = match nodes {
-        1 => "one node, the fewest that hold it".to_owned(),
-        nodes => format!(
-            "{nodes} nodes, the fewest that had room for {} GPUs",
-            job.spec.gpus()
-        ),
-    };
-    format!("it runs as {} on {allocation}: {width}", active.attempt)
-}
-
 /// Everything about a job.
-pub(crate) fn detail(shared: &Shared, state: &State, job: &Job) -> JobDetail {
-    let waits = explain::waiting(state, now().max(state.now())).remove(&job.id);
-    let shown = shared.signals.show(job.id);
+pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
+    let waits = explain::reason(sight.state, job, sight.now);
+    let shown = sight.shared.signals.show(job.id);
     let active = job.state.active();
     let lost: GpuTime = job.attempts.iter().map(|record| record.lost).sum();
     JobDetail {
-        summary: summary(shared, state, job, waits.as_ref()),
+        summary: summary(sight, job, waits.as_ref()),
         roles: job
             .spec
             .roles
@@ -234,18 +207,13 @@ fn checkpoint(saved: &Checkpoint) -> CheckpointView {
 }
 
 fn tasks(active: &Active) -> Vec<TaskView> {
-    let view = |held: &TaskAllocation| {
-        let id = TaskId {
-            attempt: active.attempt,
-            role: held.role.clone(),
-            index: held.index,
+    let view = |((id, phase), held): ((TaskId, &TaskPhase), &TaskAllocation)| {
+        let (phase, exit) = match phase {
+            TaskPhase::Launched => ("launched", None),
+            TaskPhase::Started => ("started", None),
+            TaskPhase::Ended { exit, .. } => ("ended", Some(exit.to_string())),
         };
-        let (phase, exit) = match active.tasks.get(&id) {
-            Some(TaskPhase::Launched) | None => ("launched", None),
-            Some(TaskPhase::Started) => ("started", None),
-            Some(TaskPhase::Ended { exit, .. }) => ("ended", Some(exit.to_string())),
-        };
-        let one = antiphon_types::Allocation {
+        let one = Allocation {
             tasks: vec![held.clone()],
         };
         TaskView {
@@ -255,7 +223,11 @@ fn tasks(active: &Active) -> Vec<TaskView> {
             exit,
         }
     };
-    active.allocation.tasks.iter().map(view).collect()
+    active
+        .tasks()
+        .zip(&active.allocation.tasks)
+        .map(view)
+        .collect()
 }
 
 fn attempt(record: &antiphon_kernel::AttemptRecord) -> AttemptView {

@@ -94,7 +94,11 @@ async fn a_failed_append_stops_the_loop_and_nobody_hears_of_success() {
         let nodes = nodes();
         let told = server
             .inputs
-            .observe(Observation::Inventory { nodes })
+            .observe(Observation::Inventory {
+                nodes,
+                partitions: Vec::new(),
+                resources: std::collections::BTreeMap::new(),
+            })
             .await;
         assert_eq!(told, Err(Refused::Stopping));
         assert!(matches!(
@@ -236,10 +240,11 @@ async fn inconsistent() -> State {
         .await
         .unwrap();
     server.command(submit(spec("a", 8))).await.unwrap();
-    let mut jobs = serde_json::to_value(server.view.state().jobs()).unwrap();
-    jobs["job-1"]["dependents"] = serde_json::json!(["job-9"]);
+    let mut known = serde_json::to_value(&*server.view.state()).unwrap();
+    known["jobs"]["job-1"]["dependents"] = serde_json::json!(["job-9"]);
     let mut state = serde_json::to_value(State::default()).unwrap();
-    state["jobs"] = jobs;
+    state["jobs"] = known["jobs"].take();
+    state["teams"] = known["teams"].take();
     state["jobs_submitted"] = 1.into();
     serde_json::from_value(state).unwrap()
 }

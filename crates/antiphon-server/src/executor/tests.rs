@@ -4,7 +4,7 @@
 use antiphon_backends::fake::{Call, FakeBackend, Manners};
 use antiphon_kernel::{State, decide};
 use antiphon_store::MemoryLog;
-use antiphon_types::{Command, Outcome};
+use antiphon_types::{ArraySpec, Command, Outcome, Policy, Processes, Shape, Tasks};
 
 use super::*;
 use crate::fixture::*;
@@ -21,7 +21,7 @@ struct Server {
 /// A server with an executor over this backend.
 async fn start(log: MemoryLog, backend: Arc<FakeBackend>) -> Server {
     let state = load(&log).await.unwrap();
-    let fresh = state.nodes().is_empty();
+    let fresh = state.nodes().next().is_none();
     let running = Running::from(log.clone(), state, decide).await;
     if fresh {
         running.offer_nodes().await;
@@ -88,6 +88,59 @@ async fn a_job_starts_ends_and_is_forgotten() {
         server.orders(),
         [Call::Launch(first()), Call::Forget(first())]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_carries_the_check_the_chosen_shape_and_the_index() {
+    let server = with(Manners::Obedient).await;
+    let [node] = nodes().try_into().unwrap();
+    let mut second = node.clone();
+    second.name = "n1".into();
+    let nodes = vec![node, second];
+    server.backend.set_nodes(nodes.clone());
+    let inventory = Observation::Inventory {
+        nodes,
+        partitions: Vec::new(),
+        resources: BTreeMap::new(),
+    };
+    server.inputs.observe(inventory).await.unwrap();
+    let policy = Policy {
+        node_check: vec!["/opt/check".into()],
+        ..Policy::default()
+    };
+    let policy = Box::new(policy);
+    server.command(Command::SetPolicy { policy }).await;
+    let mut gang = spec("gang", 16);
+    let role = &mut gang.roles[0];
+    // As one task a node it fits nowhere: no node has 16 GPUs.
+    role.shape.tasks = Tasks::Exactly(1);
+    role.shape.processes = Processes::PerNode;
+    role.alternatives = vec![Shape {
+        tasks: Tasks::Exactly(16),
+        processes: Processes::PerGpu,
+        ..role.shape.clone()
+    }];
+    server.command(submit(gang)).await;
+    settle(|| server.backend.launched(first()).is_some()).await;
+    let launch = server.backend.launched(first()).unwrap();
+    assert_eq!(launch.check, ["/opt/check"]);
+    assert_eq!(launch.spec.roles[0].shape.processes, Processes::PerGpu);
+    assert!(!launch.environment.contains_key("ANTIPHON_ARRAY_INDEX"));
+
+    server.command(Command::Cancel { job: JobId(1) }).await;
+    server.until(1, "canceled").await;
+    let mut array = spec("sweep", 1);
+    array.array = Some(ArraySpec {
+        indices: vec![3, 7],
+        at_once: 0,
+    });
+    server.command(submit(array)).await;
+    let attempt: AttemptId = "job-3.1".parse().unwrap();
+    settle(|| server.backend.launched(attempt).is_some()).await;
+    let launch = server.backend.launched(attempt).unwrap();
+    assert!(launch.check.is_empty(), "one node needs no check");
+    assert_eq!(launch.environment["ANTIPHON_ARRAY_INDEX"], "7");
+    assert_eq!(launch.environment["ANTIPHON_ARRAY_JOB"], "job-2");
 }
 
 #[tokio::test(start_paused = true)]

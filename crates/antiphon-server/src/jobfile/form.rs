@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::estimate::EstimateFile;
+
 /// A job, as a user writes it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -17,9 +19,36 @@ pub struct JobFile {
     /// `service`, `production`, `standard` (the default) or `best-effort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassName>,
+    /// Which of the team's jobs goes first, the highest; says nothing to other teams. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// When it should have ended: a time like `2026-12-01T08:00:00Z`, or a span from the submit like `+4h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// It does not start before this: a time, or a span from the submit like `+4h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// Whether it waits for `antiphon release`. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<bool>,
     /// Names or ids of jobs that have to succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
+    /// Another name of `after`; both may stand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_ok: Vec<String>,
+    /// Names or ids of jobs that have to end first, however they end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_any: Vec<String>,
+    /// Names or ids of jobs that have to run, or to have run, first: Slurm's `after`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_start: Vec<String>,
+    /// Many jobs from this file, one an index: `0-99%10` is 100 of them, at most 10 at once; `1,3,5-9`, `0-30:10`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+    /// How long it will run: a span like `6h`, or `{ low, expected, high }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateFile>,
     /// What the job needs, if it has one role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -35,12 +64,31 @@ pub struct JobFile {
     /// What happens after a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryFile>,
+    /// What to try, step by step, each time the job runs out of memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ladder: Vec<RungFile>,
+    /// How much it takes of resources that belong to no node, by name: file-system bandwidth, licences.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared: BTreeMap<String, u64>,
     /// What antiphon may do to the data mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<DataFile>,
     /// What is trained. Shown to people; `resources` decides what the job gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainFile>,
+}
+
+impl JobFile {
+    /// The jobs that have to do something first, as they are named.
+    pub fn waits_for(&self) -> impl Iterator<Item = &String> {
+        let lists = [
+            &self.after,
+            &self.after_ok,
+            &self.after_any,
+            &self.after_start,
+        ];
+        lists.into_iter().flatten()
+    }
 }
 
 /// How urgent a job is.
@@ -73,12 +121,66 @@ pub struct Resources {
     /// `per-node` (the default: torchrun or the like starts the ranks) or `per-gpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessesName>,
-    /// CPUs of each task. Default: 1 without GPUs, else none are counted.
+    /// CPUs of each task. Default: 8 a GPU, at most its GPUs' part of the node; 1 without GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Memory of each task, like `64GiB`. Default: none is counted.
+    /// Memory of each task, like `64GiB`. Default: its GPUs' part of the node; without GPUs none is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
+    /// Fast local storage of each task, like `2TB`. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch: Option<String>,
+    /// What each task reads from shared storage a second, like `2GB/s`. Default: none is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bandwidth: Option<String>,
+    /// Least memory of each GPU, like `40GB`. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory: Option<String>,
+    /// The only partition that will do. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// The largest span that the role may have: `node`, `nvlink-domain`, `leaf`, `spine` or `cluster` (the default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<SpanName>,
+    /// GPUs that have to share an NVLink domain, in rank order; has to divide the GPUs of the role. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_parallel: Option<u32>,
+    /// How fast the job is in this shape: 1.0 (the default) in its fastest, 0.5 where it takes twice as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// Other shapes that would do, in order of preference, each with these same keys: `or = [{ gpus = 16, gpu_type = "A100" }]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "or")]
+    pub alternatives: Vec<Self>,
+}
+
+/// A smallest level of the network that holds all of a role.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpanName {
+    /// One node.
+    Node,
+    /// GPUs joined by NVLink.
+    NvlinkDomain,
+    /// Nodes under one leaf switch.
+    Leaf,
+    /// Leaves under one spine.
+    Spine,
+    /// Anywhere in one partition.
+    Cluster,
+}
+
+/// One step of an out-of-memory ladder.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RungFile {
+    /// What people read: `micro-batch 1`.
+    pub name: String,
+    /// Variables for every task, on top of the job's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// GPUs of the first role instead of its own number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<f64>,
 }
 
 /// Which processes antiphon starts.

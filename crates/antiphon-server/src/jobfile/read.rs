@@ -20,6 +20,28 @@ pub struct JobFileError {
     pub help: String,
 }
 
+impl JobFileError {
+    /// A value that cannot be used, with the place in front of the reason.
+    pub(super) fn value(at: &str, why: impl std::fmt::Display, help: impl Into<String>) -> Self {
+        Self {
+            code: "AP0202",
+            at: at.into(),
+            what: format!("`{at}`: {why}"),
+            help: help.into(),
+        }
+    }
+
+    /// More of something than there may be.
+    pub(super) fn over_limit(at: &str, what: &str, asked: usize, max: usize) -> Self {
+        Self {
+            code: "AP0108",
+            at: at.into(),
+            what: format!("`{at}`: there are {asked} {what}: the limit is {max}"),
+            help: format!("give at most {max}"),
+        }
+    }
+}
+
 /// The form of a job file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -29,7 +51,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Brackets inside brackets: a job file needs three.
+/// Brackets inside brackets: a job file needs four.
 const DEPTH_MAX: u32 = 64;
 
 /// The JSON Schema of a job file.
@@ -51,11 +73,33 @@ pub fn read(text: &str, format: Format) -> Result<JobFile, JobFileError> {
     };
     let value: Value = match format {
         Format::Toml => {
-            toml::from_str(text).map_err(|error| syntax(error.to_string().trim().to_owned()))?
+            let value = toml::from_str(text);
+            times_as_texts(value.map_err(|error| syntax(error.to_string().trim().to_owned()))?)
         }
         Format::Yaml => yaml(text).map_err(syntax)?,
     };
     from_value(value)
+}
+
+/// TOML has times of its own (`deadline = 2026-12-01T08:00:00Z`), which come as a table with one marked key. Other forms
+/// write them as texts.
+fn times_as_texts(value: Value) -> Value {
+    const MARK: &str = "$__toml_private_datetime";
+    match value {
+        Value::Object(mut map) if map.len() == 1 && map.contains_key(MARK) => {
+            map.remove(MARK).unwrap_or_default()
+        }
+        Value::Object(map) => {
+            let entries = map.into_iter();
+            Value::Object(
+                entries
+                    .map(|(key, value)| (key, times_as_texts(value)))
+                    .collect(),
+            )
+        }
+        Value::Array(values) => Value::Array(values.into_iter().map(times_as_texts).collect()),
+        plain => plain,
+    }
 }
 
 /// Reads YAML by way of YAML's own values, which refuse a key that stands twice.
@@ -124,6 +168,11 @@ fn in_plain_words(text: &str) -> String {
             "expected u32",
             "expected a whole number that is not negative",
         ),
+        ("expected i32", "expected a whole number"),
+        (
+            "expected u64",
+            "expected a whole number that is not negative",
+        ),
         ("expected a map", "expected a table"),
         ("expected struct JobFile", "expected a table"),
         ("invalid type: null", "nothing or no number stands there"),
@@ -138,6 +187,11 @@ fn in_plain_words(text: &str) -> String {
 /// Walks a value beside its schema and names the first key that the schema does not have, with the nearest that it has.
 fn unknown_key(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), JobFileError> {
     let schema = resolve(schema, root);
+    if let (Value::Array(values), Some(items)) = (value, schema.get("items")) {
+        for (index, inner) in values.iter().enumerate() {
+            unknown_key(inner, items, root, &format!("{at}[{index}]"))?;
+        }
+    }
     let Value::Object(map) = value else {
         return Ok(());
     };
@@ -162,7 +216,8 @@ fn unknown_key(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<
 /// Follows a reference, and looks through `Option`s.
 fn resolve<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
-        return root.pointer(name.trim_start_matches('#')).unwrap_or(schema);
+        let meant = root.pointer(name.trim_start_matches('#'));
+        return meant.map_or(schema, |meant| resolve(meant, root));
     }
     let options = schema.get("anyOf").and_then(Value::as_array);
     let real =
@@ -184,6 +239,8 @@ fn no_such_key<'a>(
         .filter(|(distance, name)| *distance <= 2.max(name.len() / 3));
     let place = if at.is_empty() {
         "a job file".to_owned()
+    } else if at.ends_with(']') {
+        format!("`{at}`")
     } else {
         format!("`[{at}]`")
     };

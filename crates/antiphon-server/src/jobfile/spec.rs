@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    Bytes, CheckpointSpec, Class, DataSpec, GpuAmount, JobId, JobSpec, Millis, Processes,
-    Rejection, RetrySpec, Role, RuleMode, Shape, Tasks,
+    CheckpointSpec, Class, DataSpec, JobId, JobSpec, Millis, Rejection, RetrySpec, Role, RuleMode,
+    Rung, Timestamp,
 };
 
-use super::form::{ClassName, JobFile, ProcessesName, Resources, RulesName, Run, TrainFile};
+use super::array::array;
+use super::estimate::estimate;
+use super::form::{ClassName, JobFile, RulesName, Run, RungFile, TrainFile};
 use super::read::JobFileError;
+use super::shape::{gpu_amount, shapes};
+use super::time::{span, window};
 
 /// Name of the role of a job that has only one.
 const ROLE: &str = "trainer";
@@ -18,12 +22,17 @@ const NAME_LENGTH_MAX: usize = 100;
 /// Bytes of a role's arguments and variables: Linux takes 128 KiB for one of them, and all of them are in the log.
 const PROCESS_BYTES_MAX: usize = 100_000;
 
+/// Steps of one ladder: each costs an attempt.
+const RUNGS_MAX: usize = 16;
+
 /// What a job file cannot say about itself.
 pub struct Context<'a> {
     /// The person who submits.
     pub user: &'a str,
-    /// Finds a job by name or id.
-    pub find: &'a dyn Fn(&str) -> Option<JobId>,
+    /// When it is submitted: what `+4h` counts from.
+    pub now: Timestamp,
+    /// Finds a job by name or id; all members of an array by the array's name; none where there is none.
+    pub find: &'a dyn Fn(&str) -> Vec<JobId>,
 }
 
 /// Turns a job file into a job. Paths have to be absolute by now: [`absolute`] makes them so.
@@ -42,9 +51,14 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
         }),
         None => None,
     };
-    environment(&run.environment)?;
+    environment("run.environment", &run.environment)?;
     let roles = roles(file, &run)?;
     processes_can_take(&roles, &run.environment)?;
+    let (deadline, not_before) = window(
+        file.deadline.as_deref(),
+        file.not_before.as_deref(),
+        context.now,
+    )?;
     let retry = file.retry.clone().unwrap_or_default();
     Ok(JobSpec {
         name: file.name.clone(),
@@ -77,7 +91,14 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
             )?),
             None => None,
         },
-        after: after(&file.after, &file.name, context)?,
+        after: succeeded_first(file, team, context)?,
+        after_any: after("after_any", &file.after_any, (&file.name, team), context)?,
+        after_start: after(
+            "after_start",
+            &file.after_start,
+            (&file.name, team),
+            context,
+        )?,
         data: DataSpec {
             rules: match file
                 .data
@@ -90,6 +111,14 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
             },
         },
         train: file.train.as_ref().map(described).unwrap_or_default(),
+        priority: file.priority.unwrap_or(0),
+        not_before,
+        deadline,
+        held: file.held.unwrap_or(false),
+        array: array(file.array.as_deref())?,
+        resources: shared(file)?,
+        estimate: estimate(file.estimate.as_ref())?,
+        ladder: ladder(&file.ladder)?,
     })
 }
 
@@ -164,11 +193,12 @@ fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
                 "add `[resources]` with `gpus = 8`, or `gpus = 0` for a job on CPUs",
             ));
         };
-        let shape = shape("resources", resources)?;
+        let (shape, alternatives) = shapes("resources", resources)?;
         return Ok(vec![Role {
             name: ROLE.into(),
             command: run.command.clone(),
             shape,
+            alternatives,
         }]);
     }
     if file.resources.is_some() || !run.command.is_empty() {
@@ -192,79 +222,16 @@ fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
                     help: rejection.help(),
                 });
             }
-            let shape = shape(&format!("roles.{role}.resources"), &spec.resources)?;
+            let at = format!("roles.{role}.resources");
+            let (shape, alternatives) = shapes(&at, &spec.resources)?;
             Ok(Role {
                 name: role.clone(),
                 command: spec.command.clone(),
                 shape,
+                alternatives,
             })
         })
         .collect()
-}
-
-fn shape(at: &str, resources: &Resources) -> Result<Shape, JobFileError> {
-    let gpus = gpu_amount(&format!("{at}.gpus"), resources.gpus)?;
-    let memory = match &resources.memory {
-        Some(text) => text
-            .parse::<Bytes>()
-            .map_err(|error| wrong(&format!("{at}.memory"), &error))?,
-        None => Bytes::ZERO,
-    };
-    Ok(Shape {
-        gpus,
-        gpu_type: resources.gpu_type.clone(),
-        tasks: resources.tasks.map_or(Tasks::Fewest, Tasks::Exactly),
-        processes: match resources.processes {
-            Some(ProcessesName::PerGpu) => Processes::PerGpu,
-            Some(ProcessesName::PerNode) | None => Processes::PerNode,
-        },
-        cpus: resources.cpus.unwrap_or(u32::from(gpus.is_zero())),
-        memory,
-    })
-}
-
-fn gpu_amount(at: &str, gpus: f64) -> Result<GpuAmount, JobFileError> {
-    let thousandths = gpus * 1_000.0;
-    let whole = thousandths.round();
-    if !(0.0..=1e9).contains(&gpus) || (thousandths - whole).abs() > 1e-6 {
-        let what = format!("`{at}`: {gpus} is no number of GPUs");
-        let help = "give a number like `8`, or a share of one GPU like `0.5`, in thousandths at the finest";
-        return Err(JobFileError {
-            code: "AP0202",
-            at: at.into(),
-            what,
-            help: help.into(),
-        });
-    }
-    // In range by the check above.
-    Ok(GpuAmount::from_thousandths(whole as u64))
-}
-
-fn span(at: &str, text: Option<&str>, default: Millis) -> Result<Millis, JobFileError> {
-    /// Ten years: bounds sums of times.
-    const MAX: Millis = Millis::from_secs(315_360_000);
-    let Some(text) = text else { return Ok(default) };
-    let span: Millis = text.parse().map_err(|error| wrong(at, &error))?;
-    if span > MAX {
-        let what = format!("`{at}`: {span} is longer than {MAX}");
-        let help = "give a shorter one".into();
-        return Err(JobFileError {
-            code: "AP0202",
-            at: at.into(),
-            what,
-            help,
-        });
-    }
-    Ok(span)
-}
-
-fn wrong(at: &str, error: &antiphon_types::UnitError) -> JobFileError {
-    JobFileError {
-        code: "AP0202",
-        at: at.into(),
-        what: format!("`{at}`: `{}` is no {}", error.text, error.what),
-        help: format!("give a number with a unit like {}", error.examples),
-    }
 }
 
 fn name(at: &str, text: &str) -> Result<(), JobFileError> {
@@ -290,7 +257,7 @@ fn name(at: &str, text: &str) -> Result<(), JobFileError> {
     })
 }
 
-fn environment(variables: &BTreeMap<String, String>) -> Result<(), JobFileError> {
+fn environment(at: &str, variables: &BTreeMap<String, String>) -> Result<(), JobFileError> {
     let illegal = |key: &&String| {
         key.is_empty() || key.contains(['=', '\0']) || variables[*key].contains('\0')
     };
@@ -298,8 +265,8 @@ fn environment(variables: &BTreeMap<String, String>) -> Result<(), JobFileError>
     if let Some(key) = variables.keys().find(|key| illegal(key) || ours(key)) {
         return Err(JobFileError {
             code: "AP0202",
-            at: format!("run.environment.{key}"),
-            what: format!("`run.environment`: `{key}` cannot be set"),
+            at: format!("{at}.{key}"),
+            what: format!("`{at}`: `{key}` cannot be set"),
             help: "names hold no `=`, values no NUL, and `ANTIPHON_*` is set by antiphon".into(),
         });
     }
@@ -354,24 +321,92 @@ fn absolute_path(at: &str, path: Option<&str>) -> Result<String, JobFileError> {
     }
 }
 
-fn after(names: &[String], own: &str, context: &Context<'_>) -> Result<Vec<JobId>, JobFileError> {
+/// Jobs that have to succeed first, under both names of the key, each once.
+fn succeeded_first(
+    file: &JobFile,
+    team: &str,
+    context: &Context<'_>,
+) -> Result<Vec<JobId>, JobFileError> {
+    let mut jobs = after("after", &file.after, (&file.name, team), context)?;
+    for job in after("after_ok", &file.after_ok, (&file.name, team), context)? {
+        if !jobs.contains(&job) {
+            jobs.push(job);
+        }
+    }
+    Ok(jobs)
+}
+
+fn after(
+    key: &str,
+    names: &[String],
+    (own, team): (&str, &str),
+    context: &Context<'_>,
+) -> Result<Vec<JobId>, JobFileError> {
     let find = |name: &String| {
         if name == own {
             return Err(JobFileError {
                 code: "AP0107",
-                at: "after".into(),
-                what: format!("`after`: `{own}` waits for itself"),
-                help: "take it out of `after`".into(),
+                at: key.into(),
+                what: format!("`{key}`: `{own}` waits for itself"),
+                help: format!("take it out of `{key}`"),
             });
         }
-        (context.find)(name).ok_or_else(|| JobFileError {
+        let found = (context.find)(name);
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        Err(JobFileError {
             code: "AP0106",
-            at: "after".into(),
-            what: format!("`after`: there is no job `{name}`"),
+            at: key.into(),
+            what: match name.parse::<JobId>() {
+                Ok(id) => format!("`{key}`: there is no {id}"),
+                // A name counts within its team.
+                Err(_) => format!("`{key}`: there is no job `{name}` in team `{team}`"),
+            },
             help: "submit it first, or give both files to one `antiphon submit`".into(),
         })
     };
-    names.iter().map(find).collect()
+    let found: Result<Vec<Vec<JobId>>, JobFileError> = names.iter().map(find).collect();
+    Ok(found?.into_iter().flatten().collect())
+}
+
+fn shared(file: &JobFile) -> Result<BTreeMap<String, u64>, JobFileError> {
+    for resource in file.shared.keys() {
+        name("shared", resource)?;
+    }
+    // None of it is what a job takes that does not name it.
+    let asked = file.shared.iter().filter(|(_, amount)| **amount > 0);
+    Ok(asked
+        .map(|(name, amount)| (name.clone(), *amount))
+        .collect())
+}
+
+fn ladder(steps: &[RungFile]) -> Result<Vec<Rung>, JobFileError> {
+    if steps.len() > RUNGS_MAX {
+        let (there, max) = (steps.len(), RUNGS_MAX);
+        return Err(JobFileError::over_limit("ladder", "steps", there, max));
+    }
+    let rung = |(index, step): (usize, &RungFile)| {
+        let at = format!("ladder[{index}]");
+        if step.environment.is_empty() && step.gpus.is_none() {
+            let why = format!(
+                "`{}` changes nothing, so memory would run out again",
+                step.name
+            );
+            let help = "give `environment` that makes the trainer need less, or more `gpus`";
+            return Err(JobFileError::value(&at, why, help));
+        }
+        environment(&format!("{at}.environment"), &step.environment)?;
+        let gpus = step
+            .gpus
+            .map(|gpus| gpu_amount(&format!("{at}.gpus"), gpus));
+        Ok(Rung {
+            name: step.name.clone(),
+            environment: step.environment.clone(),
+            gpus: gpus.transpose()?,
+        })
+    };
+    steps.iter().enumerate().map(rung).collect()
 }
 
 fn described(train: &TrainFile) -> BTreeMap<String, String> {

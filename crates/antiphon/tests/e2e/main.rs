@@ -10,7 +10,9 @@
 )]
 
 mod api;
+mod cluster;
 mod crashes;
 mod refusals;
 mod server;
 mod story;
+mod why;

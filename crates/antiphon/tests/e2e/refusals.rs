@@ -68,7 +68,7 @@ fn wrong_job_files_are_refused() {
         expect![[r#"
             exit 3
             error[AP0106]: job `a` is refused
-              why:  `after`: there is no job `b`
+              why:  `after`: there is no job `b` in team `default`
               help: submit it first, or give both files to one `antiphon submit`
         "#]],
     );

@@ -1,0 +1,187 @@
+//! The one way to change a job: the indexes are taken along. Also ends jobs, tells those that wait for them, and moves
+//! what is held back.
+
+use antiphon_types::{JobId, NodeName, Slot, SlotReason};
+
+use crate::index::{Index, Membership, gone_by, slot_on};
+use crate::jobs::{Job, JobState};
+use crate::state::State;
+use crate::teams::Team;
+
+impl State {
+    pub(super) fn job_at(&self, id: JobId) -> &Job {
+        self.jobs
+            .get(&id)
+            .unwrap_or_else(|| panic!("{id} is in no event before this one"))
+    }
+
+    /// Changes a job and takes the indexes along.
+    pub(super) fn change<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> R {
+        let Self { known, index } = self;
+        let job = known.jobs.get(&id);
+        let job = job.unwrap_or_else(|| panic!("{id} is in no event before this one"));
+        let (before, gone) = (Membership::of(known, job), gone_by(job));
+        let stood = index.queue.holds(id);
+        let now = known.now;
+        let job = known.jobs.get_mut(&id).expect("it was there just now");
+        let result = change(job);
+        // Its wait counts from when nothing but room keeps it: waiting for other jobs or for a time wins no place in front.
+        if !stood && job.could_start(now) {
+            job.state = JobState::Pending { since: now };
+            job.not_before = None;
+        }
+        let job = &known.jobs[&id];
+        index.move_job(job, &before, &Membership::of(known, job));
+        if gone_by(job) != gone {
+            index.retime(job);
+        }
+        result
+    }
+
+    /// Changes a job on a copy, to try out what would follow; what it is expected to run changes with it.
+    pub(crate) fn change_for_trial(&mut self, id: JobId, change: impl FnOnce(&mut Job)) {
+        self.unreserve(id);
+        // What it asks for may change, which no comparison of places shows.
+        self.index.leave(&self.known, &self.known.jobs[&id]);
+        self.note(id, change);
+        self.index.enter(&self.known, &self.known.jobs[&id]);
+        self.expect_anew(id);
+    }
+
+    /// Changes what no index follows from.
+    pub(super) fn note<R>(&mut self, id: JobId, note: impl FnOnce(&mut Job) -> R) -> R {
+        let job = self.known.jobs.get_mut(&id);
+        note(job.unwrap_or_else(|| panic!("{id} is in no event before this one")))
+    }
+
+    pub(super) fn team_of(&mut self, id: JobId) -> &mut Team {
+        let team = self.job_at(id).team;
+        self.known.teams.get_mut(team)
+    }
+
+    /// Builds the indexes anew, after a change that touches all of them.
+    pub(super) fn reindex(&mut self) {
+        self.index = Index::of(&self.known);
+    }
+
+    /// Works out anew how long a waiting job should run.
+    pub(super) fn expect_anew(&mut self, id: JobId) {
+        let job = self.job_at(id);
+        let doubt = self.teams.get(job.team).doubt_permille;
+        let expect = crate::expect::next_attempt(job, &self.history, doubt);
+        self.change(id, |job| job.expect = expect);
+    }
+
+    /// Holds nodes back for a job, instead of what was held for it before.
+    pub(super) fn reserve(&mut self, job: JobId, slot: &Slot) {
+        self.unreserve(job);
+        // Whoever held one of these nodes back gives all of its slot up: half a slot starts nobody.
+        slot.nodes.iter().for_each(|node| self.unreserve_node(node));
+        self.known.slots.insert(job, slot.clone());
+        self.index.hold_slot(&self.known, slot);
+    }
+
+    pub(super) fn unreserve(&mut self, job: JobId) {
+        if let Some(slot) = self.known.slots.remove(&job) {
+            self.index.hold_slot(&self.known, &slot);
+        }
+    }
+
+    /// Ends the slot that a node is part of, if there is one.
+    pub(super) fn unreserve_node(&mut self, node: &NodeName) {
+        if let Some((job, _)) = slot_on(&self.known, node) {
+            self.unreserve(job);
+        }
+    }
+
+    /// Gives what was held back for a job that no longer waits to the jobs that gave way to it.
+    fn hand_back(&mut self, id: JobId) {
+        let Some(slot) = self.slots.get(&id).cloned() else {
+            return;
+        };
+        self.unreserve(id);
+        if slot.why != SlotReason::Preemption {
+            return;
+        }
+        let victims = self.jobs.values();
+        let victims = victims.filter(|job| job.gave_way_to == Some(id));
+        let claims: Vec<(JobId, Slot)> = victims
+            .filter(|job| !job.state.is_ended())
+            .filter_map(|job| {
+                // One that is still on its way out holds its nodes itself.
+                let held = match job.state.active() {
+                    Some(active) => &active.allocation,
+                    None => &job.attempts.last()?.allocation,
+                };
+                let nodes = held.by_node().into_iter().map(|slice| slice.node.clone());
+                let nodes = nodes.filter(|node| slot.nodes.contains(node)).collect();
+                let claim = Slot {
+                    nodes,
+                    at: Some(self.now),
+                    why: SlotReason::Claim,
+                };
+                Some((job.id, claim))
+            })
+            .collect();
+        for (victim, claim) in claims {
+            let free = claim
+                .nodes
+                .iter()
+                .all(|node| slot_on(&self.known, node).is_none());
+            if free && !claim.nodes.is_empty() {
+                self.reserve(victim, &claim);
+            }
+            self.note(victim, |job| job.gave_way_to = None);
+        }
+    }
+}
+
+/// Ends a job for good, and tells those that wait for it.
+pub(super) fn end(state: &mut State, id: JobId, how: JobState) {
+    let succeeded = matches!(how, JobState::Succeeded { .. });
+    state.hand_back(id);
+    let (dependents, dependencies, array) = state.change(id, |job| {
+        let mut dependencies = std::mem::take(&mut job.waiting_for);
+        dependencies.append(&mut job.waiting_for_end);
+        dependencies.append(&mut job.waiting_for_start);
+        let array = job.array.filter(|_| !job.throttled);
+        job.state = how;
+        job.requested = None;
+        (std::mem::take(&mut job.dependents), dependencies, array)
+    });
+    for dependency in dependencies {
+        if let Some(first) = state.known.jobs.get_mut(&dependency) {
+            first.dependents.retain(|dependent| *dependent != id);
+        }
+    }
+    state.known.ended.push_back(id);
+    for dependent in dependents {
+        state.change(dependent, |waiting| {
+            waiting.waiting_for_end.remove(&id);
+            let wanted = waiting.waiting_for.remove(&id) && !succeeded;
+            // One that waits for the start of a job that ends without one waits for nothing any more.
+            let never_started = waiting.waiting_for_start.remove(&id);
+            if wanted || never_started {
+                waiting.dead_dependency = Some(id);
+            }
+        });
+    }
+    if let Some(member) = array {
+        let next = state.index.throttled.get(&member.first);
+        if let Some(next) = next.and_then(|waiting| waiting.first().copied()) {
+            state.change(next, |job| job.throttled = false);
+        }
+    }
+}
+
+/// Tells those that wait for a job's start that it has come.
+pub(super) fn has_started(state: &mut State, id: JobId) {
+    let dependents = state.job_at(id).dependents.clone();
+    for dependent in dependents {
+        if state.job_at(dependent).waiting_for_start.contains(&id) {
+            state.change(dependent, |waiting| {
+                waiting.waiting_for_start.remove(&id);
+            });
+        }
+    }
+}
