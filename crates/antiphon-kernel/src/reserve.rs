@@ -201,12 +201,13 @@ struct Seeker<'a> {
 /// The slot in which a job can start soonest.
 fn plan(cycle: &Cycle<'_>, job: &Job, class: Class, behind: &BTreeSet<JobId>) -> Option<Slot> {
     let seeker = Seeker { job, class, behind };
-    // What was counted leaves scratch, shares and the spans of several roles out.
-    let proven = by_counts(cycle, &seeker).and_then(|(at, nodes)| {
-        let nodes = emptied(cycle, &seeker, &nodes)?;
-        Some((at, nodes))
-    });
-    let (at, nodes) = proven.or_else(|| by_trial(cycle, &seeker))?;
+    let found = if counts_tell_all(job) {
+        // Counting takes the nodes of a kind for alike.
+        by_counts(cycle, &seeker).or_else(|| by_trial(cycle, &seeker))
+    } else {
+        proven(cycle, &seeker)
+    };
+    let (at, nodes) = found?;
     // Where the nodes are ready and the job does not start, it waits for what no node has.
     let enough = |(name, &asked): (&String, &u64)| asked <= cycle.free.resource_free(name);
     if at == cycle.state.now && !job.spec.resources.iter().all(enough) {
@@ -221,6 +222,30 @@ fn plan(cycle: &Cycle<'_>, job: &Job, class: Class, behind: &BTreeSet<JobId>) ->
     })
 }
 
+/// Whether counting GPUs, CPUs and memory is all there is to it, as for most jobs: a proof looks at every attempt.
+fn counts_tell_all(job: &Job) -> bool {
+    let plain = |shape: &Shape| {
+        let whole = shape.gpus.whole().is_some_and(|gpus| gpus > 0);
+        whole
+            && shape.scratch.is_zero()
+            && shape.read_bandwidth.is_zero()
+            && shape.tensor_parallel == 0
+    };
+    let [role] = job.spec.roles.as_slice() else {
+        return false;
+    };
+    job.spec.resources.is_empty() && role.shapes().all(plain)
+}
+
+/// What was counted leaves scratch, shares and the spans of several roles out: then the place is proven on a copy.
+fn proven(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Option<(Timestamp, Vec<NodeName>)> {
+    let counted = by_counts(cycle, seeker).and_then(|(at, nodes)| {
+        let nodes = emptied(cycle, seeker, &nodes)?;
+        Some((at, nodes))
+    });
+    counted.or_else(|| by_trial(cycle, seeker))
+}
+
 fn by_counts(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Option<(Timestamp, Vec<NodeName>)> {
     let mut nodes: Vec<NodeName> = Vec::new();
     let mut at = cycle.state.now;
@@ -233,6 +258,8 @@ fn by_counts(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Option<(Timestamp, Vec<N
         at = at.max(ready);
         nodes.extend(chosen);
     }
+    nodes.sort_unstable();
+    nodes.dedup();
     Some((at, nodes))
 }
 
