@@ -214,7 +214,9 @@ def machine() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
-    return f"{len(models)} x {models[0] if models else platform.machine()}, {platform.release()}"
+    model = models[0] if models else platform.machine()
+    release = platform.release().partition("-")[0]
+    return f"{len(models)} x {model}, Linux {release}"
 
 
 def replaced(text: str, begin: str, section: str) -> str | None:
