@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust test-python lint bench bench-full clean
+.PHONY: demo test test-rust storm test-python lint bench bench-full clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -15,7 +15,7 @@ demo: $(VENV)/quickstart
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
-test: lint test-rust test-python demo
+test: lint test-rust storm test-python demo
 
 lint: $(VENV)/quickstart $(VENV)/checks
 	cargo fmt --all --check
@@ -36,6 +36,11 @@ ifeq ($(NEXTEST),yes)
 else
 	ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo test --workspace --all-features --no-fail-fast
 endif
+
+# Everything that may go wrong around the scheduler, at seeds that stay the same; one that is new is among the tests.
+storm:
+	cargo build --quiet --bin antiphon
+	target/debug/antiphon storm --seeds 200 --events 200000
 
 test-python: $(VENV)/quickstart
 	$(PY) -m unittest discover -s python/tests

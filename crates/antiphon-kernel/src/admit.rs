@@ -294,7 +294,16 @@ fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     dependencies(state, spec)?;
     let mut tasks = 0;
     let mut gpus = 0;
-    for role in &spec.roles {
+    for (index, role) in spec.roles.iter().enumerate() {
+        // Tasks are known by role and number.
+        if spec.roles[..index]
+            .iter()
+            .any(|other| other.name == role.name)
+        {
+            return Err(Rejection::DuplicateRole {
+                role: role.name.clone(),
+            });
+        }
         if role.command.is_empty() {
             return Err(Rejection::NoCommand {
                 role: role.name.clone(),

@@ -93,7 +93,20 @@ impl Capacity {
         partitions: &BTreeMap<String, PartitionSpec>,
         resources: &BTreeMap<String, u64>,
     ) -> Self {
-        let floor = Floor::build(nodes, partitions);
+        let bare = Self {
+            floor: Arc::new(Floor::build(nodes, partitions)),
+            resources: resources
+                .iter()
+                .map(|(name, &total)| (name.clone(), (total, total)))
+                .collect(),
+            ..Self::default()
+        };
+        bare.emptied()
+    }
+
+    /// The same nodes, all of them open and nothing of them held: cheaper than building it.
+    pub(crate) fn emptied(&self) -> Self {
+        let floor = Arc::clone(&self.floor);
         let mut stocks: Vec<Stock> = floor.kinds.iter().map(Stock::empty).collect();
         let rooms: Vec<Room> = floor.nodes.iter().map(Room::all).collect();
         for (stand, room) in floor.nodes.iter().zip(&rooms) {
@@ -101,11 +114,11 @@ impl Capacity {
             stocks[stand.kind].shift(stand, 0, free);
             stocks[stand.kind].mark(stand, free, true, true);
         }
-        let all = |(name, &total): (&String, &u64)| (name.clone(), (total, total));
+        let all = |(name, &(_, total)): (&String, &(u64, u64))| (name.clone(), (total, total));
         Self {
             crossing: vec![0; floor.leaves],
-            resources: resources.iter().map(all).collect(),
-            floor: Arc::new(floor),
+            resources: self.resources.iter().map(all).collect(),
+            floor,
             rooms,
             parts: Vec::new(),
             holds: Vec::new(),

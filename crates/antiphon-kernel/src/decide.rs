@@ -84,7 +84,9 @@ fn abandon(state: &State, actions: &mut Vec<Action>) -> bool {
 /// Class by class: starts what fits, holds nodes back for what does not, and makes room. Says when to look again, and
 /// whether at once, since this cycle has spent all it may.
 fn start(state: &State, actions: &mut Vec<Action>) -> (Option<Timestamp>, bool) {
-    if state.index.queue.len() == 0 && state.slots.is_empty() {
+    // Where nobody waits there is nothing to start, but a run may find a faster place.
+    let slow = || state.index.stakes.values().any(|stake| stake.speed < 1_000);
+    if state.index.queue.len() == 0 && state.slots.is_empty() && !slow() {
         return (None, false);
     }
     let mut cycle = Cycle::new(state, stop_begun(actions));
@@ -94,6 +96,8 @@ fn start(state: &State, actions: &mut Vec<Action>) -> (Option<Timestamp>, bool) 
         cycle.backfill(class);
         cycle.reserve(class);
         cycle.make_room(class);
+        cycle.take_turns(class);
+        cycle.move_up(class);
     }
     let again = cycle.is_spent() && !cycle.actions.is_empty();
     actions.append(&mut cycle.actions);

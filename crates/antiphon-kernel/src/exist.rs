@@ -10,14 +10,12 @@ use antiphon_types::{
 use crate::allowance::{Allowance, UNBOUNDED};
 use crate::capacity::Capacity;
 use crate::expect::longest_said;
-use crate::place::{View, best_at, place};
+use crate::place::{View, best_at, fits, place};
 use crate::state::{Node, State};
 use crate::teams::Holdings;
 
 /// Checks that the gang would fit on the empty cluster.
 pub(crate) fn can_exist(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
-    let offered = offered(state);
-    let mut total = Capacity::build(&offered, &state.partitions, &state.resources);
     let view = View {
         job: None,
         class: spec.class,
@@ -28,6 +26,14 @@ pub(crate) fn can_exist(state: &State, spec: &JobSpec) -> Result<(), Rejection> 
         demand: &state.demand,
         held: None,
     };
+    // A cluster of what is offered takes long to build, and most jobs fit where they stand or once others have left.
+    let simple = spec.roles.len() == 1 && state.teams.specs().is_empty();
+    let now = &state.index.capacity;
+    if simple && (fits(now, spec, &view) || fits(&emptied(state), spec, &view)) {
+        return Ok(());
+    }
+    let offered = offered(state);
+    let mut total = Capacity::build(&offered, &state.partitions, &state.resources);
     if place(&mut total.clone(), spec, &view).is_some() {
         return within_limits(state, spec, &mut total, &view);
     }
@@ -85,6 +91,18 @@ fn within_limits(
         asked,
         limit: exceeded.limit,
     })
+}
+
+/// The nodes in service with nothing on them.
+fn emptied(state: &State) -> Capacity {
+    let now = &state.index.capacity;
+    let mut emptied = now.emptied();
+    for (node, _) in (0..).zip(state.nodes()) {
+        if !now.is_open(node) {
+            emptied.close(node);
+        }
+    }
+    emptied
 }
 
 /// Nodes that are there, drained ones included. A spare counts only in place of a node that is down: it steps back when that

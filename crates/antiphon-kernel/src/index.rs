@@ -8,8 +8,10 @@ use antiphon_types::{Allocation, Class, GpuAmount, JobId, Maintenance, NodeName,
 use crate::capacity::{Capacity, Hold, NodeId};
 use crate::jobs::{Active, DeadlineRecord, Job, JobState, StopPhase};
 use crate::queue::{Key, Queue};
+use crate::stake::Stake;
 use crate::state::{Known, Mode};
 use crate::stop::waits_until;
+use crate::table::Table;
 use crate::teams::{Holdings, TeamId};
 
 /// What follows from the stored state.
@@ -27,6 +29,8 @@ pub(crate) struct Index {
     pub(crate) suspects: BTreeSet<NodeId>,
     /// What teams hold, their parts included.
     pub(crate) holdings: Holdings,
+    /// What running attempts have at stake.
+    pub(crate) stakes: Table<Stake>,
     /// Running attempts by the class that they run as.
     pub(crate) running_by_class: [u32; 4],
     /// Pending jobs that could start.
@@ -146,6 +150,16 @@ impl Membership {
         here
     }
 
+    /// Whether it runs and is not on its way out.
+    pub(crate) const fn runs(&self) -> bool {
+        self.runs_as.is_some()
+    }
+
+    /// Whether it could start.
+    pub(crate) const fn stands_in_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+
     fn waits(&mut self, known: &Known, job: &Job, since: Timestamp) {
         if job.dead_dependency.is_some() {
             self.dead = true;
@@ -203,6 +217,7 @@ impl Index {
         index.hold_all(known);
         for job in known.jobs.values() {
             index.enter(known, job);
+            index.stake(known, job);
         }
         index
     }
@@ -228,8 +243,8 @@ impl Index {
 
     /// Holds back what slots and maintenance need.
     fn hold_all(&mut self, known: &Known) {
-        for slot in known.slots.values() {
-            self.hold_slot(known, slot);
+        for (job, slot) in &known.slots {
+            self.hold_slot(known, *job, slot);
         }
         for window in &known.maintenance {
             for node in &window.nodes {
@@ -245,15 +260,21 @@ impl Index {
         } else if known.nodes[place(node)].is_in_service() {
             self.capacity.open(node);
         }
-        self.hold_anew(known, node);
+        let holder = self.holder(node).map(|job| (job, &known.slots[&job]));
+        self.hold_anew(known, node, holder);
+    }
+
+    /// The job whose slot a node is part of.
+    pub(crate) fn holder(&self, node: NodeId) -> Option<JobId> {
+        self.capacity.hold_on(node)?.job
     }
 
     /// Holds a node for whom its slot is, and until it goes out of service.
-    fn hold_anew(&mut self, known: &Known, node: NodeId) {
+    fn hold_anew(&mut self, known: &Known, node: NodeId, holder: Option<(JobId, &Slot)>) {
         let name = &self.node_names[place(node)];
         let closes = windows(known, name).map(|window| window.from).min();
         let closes = closes.filter(|_| !is_closed(known, name));
-        let slot = slot_on(known, name).map(|(job, slot)| Hold {
+        let slot = holder.map(|(job, slot)| Hold {
             job: Some(job),
             class: known.jobs[&job].spec.class,
             at: slot.at,
@@ -265,11 +286,19 @@ impl Index {
         }
     }
 
-    /// Holds the nodes of a slot, or of one that was, for whom they are held now.
-    pub(crate) fn hold_slot(&mut self, known: &Known, slot: &Slot) {
+    /// Holds the nodes of a slot, which is nobody else's.
+    pub(crate) fn hold_slot(&mut self, known: &Known, job: JobId, slot: &Slot) {
         for node in &slot.nodes {
             let id = *node_id(&self.node_ids, node);
-            self.hold_anew(known, id);
+            self.hold_anew(known, id, Some((job, slot)));
+        }
+    }
+
+    /// Holds the nodes of a slot that has ended for nobody.
+    pub(crate) fn release_slot(&mut self, known: &Known, slot: &Slot) {
+        for node in &slot.nodes {
+            let id = *node_id(&self.node_ids, node);
+            self.hold_anew(known, id, None);
         }
     }
 
@@ -330,6 +359,14 @@ impl Index {
             }
             self.sum_up(*node);
         }
+    }
+
+    /// Notes what an attempt has at stake, after anything of that has changed.
+    pub(crate) fn stake(&mut self, known: &Known, job: &Job) {
+        match Stake::of(known, job) {
+            Some(stake) => self.stakes.insert(job.id, stake),
+            None => self.stakes.remove(job.id),
+        };
     }
 
     fn sum_up(&mut self, node: NodeId) {
@@ -504,6 +541,7 @@ impl Index {
             ("empty_by", self.empty_by == other.empty_by),
             ("suspects", self.suspects == other.suspects),
             ("holdings", self.holdings == other.holdings),
+            ("stakes", self.stakes == other.stakes),
             (
                 "running_by_class",
                 self.running_by_class == other.running_by_class,
@@ -535,6 +573,11 @@ impl Index {
         below.sum::<u32>() > 0
     }
 
+    /// Whether anything runs as a class.
+    pub(crate) fn runs_as(&self, class: Class) -> bool {
+        self.running_by_class[class_index(class)] > 0
+    }
+
     /// The next time at which the clock alone changes something.
     pub(crate) fn next_timer(&self, known: &Known) -> Option<Timestamp> {
         let queue_waits = self.queue.len() > 0 && known.mode == Mode::Deciding;
@@ -556,13 +599,6 @@ impl Index {
         .chain(windows)
         .min()
     }
-}
-
-/// The slot that a node is part of.
-pub(crate) fn slot_on<'a>(known: &'a Known, node: &NodeName) -> Option<(JobId, &'a Slot)> {
-    let mut slots = known.slots.iter();
-    let (job, slot) = slots.find(|(_, slot)| slot.nodes.contains(node))?;
-    Some((*job, slot))
 }
 
 /// What is planned for a node.

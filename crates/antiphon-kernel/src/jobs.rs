@@ -286,6 +286,8 @@ pub struct Progress {
     pub steps_total: u64,
     /// Median time of a step.
     pub step_time: Millis,
+    /// How fast the attempt's shape is, in thousandths of the job's fastest.
+    pub speed: u32,
     /// When it was found.
     pub at: Timestamp,
 }

@@ -44,10 +44,12 @@ mod queue;
 mod reserve;
 mod settle;
 mod share;
+mod stake;
 mod state;
 mod stop;
 mod table;
 mod teams;
+mod turns;
 
 pub use admit::{admit, repeated};
 pub use apply::apply;

@@ -5,17 +5,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Action, AttemptId, Class, GpuAmount, GpuTime, JobId, Millis, Slot, Terms, Timestamp,
+    Action, AttemptId, Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Slot, Terms, Timestamp,
 };
 
 use crate::allowance::{Allowance, UNBOUNDED};
 use crate::capacity::{Capacity, HeldFields, NodeId};
 use crate::deadline::entitlement;
-use crate::expect::{ends, longest_said};
+use crate::expect::{ends_in, longest_said};
 use crate::index::NEVER;
 use crate::jobs::Job;
 use crate::place::{Placement, View, fits, place};
-use crate::preempt::Candidates;
 use crate::queue::{AskId, Band, Key, Lane, band, longest};
 use crate::share::{Rank, Shares};
 use crate::state::State;
@@ -52,10 +51,12 @@ pub(crate) struct Cycle<'a> {
     pub(crate) fresh: BTreeMap<NodeId, Vec<(Timestamp, u32)>>,
     /// What is held back, as this cycle leaves it.
     pub(crate) slots: BTreeMap<JobId, Cow<'a, Slot>>,
+    /// Nodes of slots that starts of this cycle have ended, and for which class they were held.
+    vacated: Vec<(NodeId, Class)>,
+    /// Who lost what was held back for him to whom in this cycle.
+    pub(crate) displaced: BTreeMap<JobId, Vec<JobId>>,
     /// Attempts that this cycle stops.
     pub(crate) stopped: BTreeSet<JobId>,
-    /// Who might give way, once somebody has asked.
-    pub(crate) candidates: Option<Candidates<'a>>,
     entitlements: BTreeMap<TeamId, GpuAmount>,
     pub(crate) steps: u32,
     /// Whether something was left for the next cycle.
@@ -108,8 +109,9 @@ impl<'a> Cycle<'a> {
                 .iter()
                 .map(|(id, slot)| (*id, Cow::Borrowed(slot)))
                 .collect(),
+            vacated: Vec::new(),
+            displaced: BTreeMap::new(),
             stopped,
-            candidates: None,
             entitlements: BTreeMap::new(),
             steps: 0,
             left_over: false,
@@ -118,9 +120,9 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Whether it stopped before it had looked at all.
-    pub(crate) const fn is_spent(&self) -> bool {
-        self.left_over || self.steps > STEPS_MAX
+    /// Whether it stopped before it had looked at all, or has given back what others could use.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left_over || self.steps > STEPS_MAX || self.has_vacated()
     }
 
     /// Starts the jobs of a class for which nodes are held back, in order.
@@ -182,7 +184,7 @@ impl<'a> Cycle<'a> {
     pub(crate) fn start_queue(&mut self, class: Class) {
         let mut lines = self.lines(class);
         let mut turns: BTreeSet<(Turn, TeamId)> = BTreeSet::new();
-        for (team, line) in &lines {
+        for (team, line) in &mut lines {
             if let Some((key, _)) = self.head(line) {
                 turns.insert((self.turn(*team, &key), *team));
             }
@@ -221,10 +223,10 @@ impl<'a> Cycle<'a> {
     }
 
     /// The first job of a team of which more than others' reservations could be in the way, with its cursor.
-    fn head(&self, line: &[Cursor<'_>]) -> Option<(Key, usize)> {
+    fn head(&self, line: &mut Vec<Cursor<'_>>) -> Option<(Key, usize)> {
+        line.retain(|cursor| cursor.head.is_some() && !self.full[place_of(cursor.ask)]);
         let cursors = line.iter().enumerate();
         cursors
-            .filter(|(_, cursor)| !self.full[place_of(cursor.ask)])
             .filter_map(|(place, cursor)| Some((cursor.head?, place)))
             .min()
     }
@@ -237,7 +239,7 @@ impl<'a> Cycle<'a> {
             Verdict::Starts => true,
             Verdict::Unfit => {
                 // It may run too long for a partition that shorter ones may use.
-                let full = !self.may_fit_unheld(job, class);
+                let full = !self.may_fit_unheld(&job.spec, class);
                 self.full[place_of(ask)] = full;
                 !full
             }
@@ -255,19 +257,15 @@ impl<'a> Cycle<'a> {
                 continue;
             }
             for (ask, like) in state.index.queue.asks(own) {
-                let first = like.values().next().and_then(BTreeSet::first);
-                let Some(first) = first.map(|key| &state.jobs[&key.job]) else {
-                    continue;
-                };
                 // What does not fit for one fits for none, whoever asks.
-                if self.full[place_of(ask)] || !self.may_fit_unheld(first, class) {
+                let spec = state.index.queue.example(ask);
+                if self.full[place_of(ask)] || !self.may_fit_unheld(spec, class) {
                     self.full[place_of(ask)] = true;
                     continue;
                 }
-                for (team, keys) in like {
+                for (team, line) in like {
                     if own == class || teams.contains(team) {
-                        let mut rest = keys.iter();
-                        let head = rest.next().copied();
+                        let (head, rest) = (Some(line.first), line.rest());
                         let cursor = Cursor { ask, head, rest };
                         lines.entry(*team).or_default().push(cursor);
                     }
@@ -347,16 +345,7 @@ impl<'a> Cycle<'a> {
         });
         let of = (class, too_early);
         if !self.held.contains_key(&of) {
-            let view = View {
-                job: None,
-                class,
-                now: self.state.now,
-                ends_by: None,
-                gone_by,
-                allowance: &UNBOUNDED,
-                demand: &self.state.demand,
-                held: None,
-            };
+            let view = View::of_anybody(self.state, class, gone_by);
             let fields = self.free.held(|hold| view.may_use(hold));
             self.held.insert(of, fields);
         }
@@ -388,16 +377,13 @@ impl<'a> Cycle<'a> {
     }
 
     /// Whether there might be room on nodes that nobody waits for, or only lower classes do.
-    fn may_fit_unheld(&mut self, job: &Job, class: Class) -> bool {
+    fn may_fit_unheld(&mut self, spec: &JobSpec, class: Class) -> bool {
         let held = self.held_for(class, None);
         let view = View {
-            job: None,
-            ends_by: None,
-            gone_by: None,
             held: self.held.get(&held),
-            ..self.view(job, class, &UNBOUNDED)
+            ..View::of_anybody(self.state, class, None)
         };
-        fits(&self.free, &job.spec, &view)
+        fits(&self.free, spec, &view)
     }
 
     /// Whether there might be room: says no only where there is none.
@@ -412,17 +398,12 @@ impl<'a> Cycle<'a> {
         class: Class,
         allowance: &'v Allowance,
     ) -> View<'v> {
+        let longest = self.longest(job);
         View {
             job: Some(job.id),
-            class,
-            now: self.state.now,
-            ends_by: self
-                .longest(job)
-                .map(|longest| self.state.now.after(longest)),
-            gone_by: self.gone_by(job),
+            ends_by: longest.map(|longest| self.state.now.after(longest)),
             allowance,
-            demand: &self.state.demand,
-            held: None,
+            ..View::of_anybody(self.state, class, self.gone_by(job))
         }
     }
 
@@ -440,12 +421,8 @@ impl<'a> Cycle<'a> {
         longest.is_some_and(|longest| maxima.any(|max| max < longest))
     }
 
-    /// When nine of ten like it would have ended if it started now.
-    fn ends_by(&self, job: &Job) -> Option<Timestamp> {
-        ends(&job.expect, self.state.now).1
-    }
-
-    /// The same, rounded up to its band, so that all in it fit or do not fit together.
+    /// When nine of ten like it would have ended if it started now, rounded up to its band, so that all in it fit or do not
+    /// fit together.
     fn gone_by(&self, job: &Job) -> Option<Timestamp> {
         longest(band(job)).map(|longest| self.state.now.after(longest))
     }
@@ -459,16 +436,13 @@ impl<'a> Cycle<'a> {
         let gone_by = self.gone_by(job);
         // Nodes that are held for the job itself are nobody else's: those are looked for anew.
         let held = (!self.slots.contains_key(&job.id)).then(|| self.held_for(class, gone_by));
-        let now = self.state.now;
+        let longest = self.longest(job);
         let view = View {
             job: Some(job.id),
-            class,
-            now,
-            ends_by: self.longest(job).map(|longest| now.after(longest)),
-            gone_by,
+            ends_by: longest.map(|longest| self.state.now.after(longest)),
             allowance: &allowance,
-            demand: &self.state.demand,
             held: held.and_then(|held| self.held.get(&held)),
+            ..View::of_anybody(self.state, class, gone_by)
         };
         let Some(placement) = place(&mut self.free, &job.spec, &view) else {
             // Where its team bounds it, that says nothing about other teams' jobs, nor with partitions about shorter ones.
@@ -496,8 +470,8 @@ impl<'a> Cycle<'a> {
                 self.shares.started(self.state, job.team, gpu_type, amount);
             }
         }
-        self.free_slots(job, &placement);
-        let (ends_at, ends_by) = ends(&job.expect, self.state.now);
+        let (ends_at, ends_by) = ends_in(job, &placement.shapes, self.state.now);
+        self.free_slots(job, &placement, ends_by);
         for (task, node) in placement.allocation.tasks.iter().zip(&placement.nodes) {
             let gpus = u32::try_from(task.gpus.len()).expect("few GPUs");
             let gone_by = ends_by.unwrap_or(NEVER);
@@ -533,12 +507,11 @@ impl<'a> Cycle<'a> {
     }
 
     /// Drops what was held back for a job that starts, and what it takes from lower classes: as `apply` will.
-    fn free_slots(&mut self, job: &Job, placement: &Placement) {
-        self.unhold(job.id);
+    fn free_slots(&mut self, job: &Job, placement: &Placement, ends_by: Option<Timestamp>) {
+        self.vacate(job.id);
         if self.slots.is_empty() {
             return;
         }
-        let ends_by = self.ends_by(job);
         let tasks = placement.nodes.iter().zip(&placement.allocation.tasks);
         let taken: BTreeSet<JobId> = tasks
             .filter(|(_, task)| !task.sliced)
@@ -548,14 +521,44 @@ impl<'a> Cycle<'a> {
                 hold.job.filter(|_| !in_time)
             })
             .collect();
-        taken.into_iter().for_each(|other| self.unhold(other));
+        taken.into_iter().for_each(|other| self.vacate(other));
+    }
+
+    /// Gives up the slot of a job of which somebody takes something, most often all: only what is left of it is worth
+    /// another look.
+    fn vacate(&mut self, job: JobId) {
+        if let Some(slot) = self.end_slot(job) {
+            let class = self.state.jobs[&job].spec.class;
+            let nodes = slot
+                .nodes
+                .iter()
+                .map(|node| self.state.index.node_ids[node]);
+            self.vacated.extend(nodes.map(|node| (node, class)));
+        }
+    }
+
+    /// Whether a node of a slot that a start has ended has something left that could not be had before.
+    fn has_vacated(&self) -> bool {
+        if self.vacated.is_empty() {
+            return false;
+        }
+        let without_gpus = self.state.index.queue.asks_for_no_gpus();
+        self.vacated.iter().any(|(node, class)| {
+            let hold = self.free.hold_on(*node).filter(|hold| hold.job.is_some());
+            let shared = || self.free.parts().iter().any(|part| part.node == *node);
+            hold.is_none_or(|hold| hold.class > *class)
+                && (without_gpus || self.free.whole_gpus(*node) > 0 || shared())
+        })
     }
 
     /// Holds nothing back for a job any more.
     pub(crate) fn unhold(&mut self, job: JobId) {
-        let Some(slot) = self.slots.remove(&job) else {
-            return;
-        };
+        // Who was tried before may fit there.
+        self.left_over |= self.end_slot(job).is_some();
+    }
+
+    fn end_slot(&mut self, job: JobId) -> Option<Cow<'a, Slot>> {
+        let slot = self.slots.remove(&job)?;
         for node in &slot.nodes {
             let id = self.state.index.node_ids[node];
             if self
@@ -566,9 +569,8 @@ impl<'a> Cycle<'a> {
                 self.free.release(id);
             }
         }
-        // Who was tried before may fit there.
-        self.left_over = true;
         self.look_again();
+        Some(slot)
     }
 
     /// The jobs of a class that did not start, in order, each team's in its own.
@@ -577,11 +579,9 @@ impl<'a> Cycle<'a> {
         let mut lines = Vec::new();
         let mut turns = BTreeSet::new();
         for (index, (team, line)) in state.index.queue.lines(class).enumerate() {
-            let mut rest = line.iter();
-            if let Some(key) = rest.next() {
-                turns.insert((self.turn(team, key), index, key.band));
-            }
-            lines.push((team, rest));
+            let first = &line.first;
+            turns.insert((self.turn(team, first), index, first.band));
+            lines.push((team, line.rest()));
         }
         Blocked { lines, turns }
     }

@@ -1,11 +1,13 @@
 //! Places a gang: every role whole, close together, where it breaks up the least; or nothing. Chooses nodes and GPUs, never
 //! which job comes first.
 
+mod alone;
 mod best;
 mod cpu_only;
 mod demand;
 mod fill;
 mod gpus;
+mod gradient;
 mod kinds;
 mod needs;
 mod pick;
@@ -17,8 +19,9 @@ use antiphon_types::{
     TaskAllocation, Timestamp,
 };
 
-use crate::allowance::Allowance;
+use crate::allowance::{Allowance, UNBOUNDED};
 use crate::capacity::{Capacity, HeldFields, Hold, NodeId, at, id};
+use crate::state::Known;
 
 pub(crate) use best::best_at;
 pub use demand::Demand;
@@ -45,6 +48,22 @@ pub(crate) struct View<'a> {
     pub(crate) demand: &'a Demand,
     /// The held nodes that it may use, if somebody has looked already.
     pub(crate) held: Option<&'a HeldFields>,
+}
+
+impl<'a> View<'a> {
+    /// For whomever of a class: held nodes count where he is gone in time.
+    pub(crate) fn of_anybody(known: &'a Known, class: Class, gone_by: Option<Timestamp>) -> Self {
+        Self {
+            job: None,
+            class,
+            now: known.now,
+            ends_by: None,
+            gone_by,
+            allowance: &UNBOUNDED,
+            demand: &known.demand,
+            held: None,
+        }
+    }
 }
 
 impl View<'_> {
@@ -85,6 +104,17 @@ pub(crate) struct Placement {
     pub(crate) score: Vec<Score>,
 }
 
+impl Placement {
+    /// Its nodes, by name.
+    pub(crate) fn into_node_names(self) -> Vec<NodeName> {
+        let tasks = self.allocation.tasks.into_iter();
+        let mut nodes: Vec<NodeName> = tasks.map(|task| task.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+}
+
 /// Places a job and takes what it will hold; without room for the whole gang nothing is taken.
 pub(crate) fn place(capacity: &mut Capacity, spec: &JobSpec, view: &View<'_>) -> Option<Placement> {
     let enough = |(name, &amount): (&String, &u64)| amount <= capacity.resource_free(name);
@@ -102,6 +132,18 @@ pub(crate) fn place(capacity: &mut Capacity, spec: &JobSpec, view: &View<'_>) ->
     capacity.take_resources(&spec.resources);
     capacity.note_crossing(&placement.nodes, &placement.allocation);
     Some(placement)
+}
+
+/// The nodes on which a job fits; nothing of it stays taken.
+pub(crate) fn place_for_trial(
+    capacity: &mut Capacity,
+    spec: &JobSpec,
+    view: &View<'_>,
+) -> Option<Vec<NodeName>> {
+    let placement = place(capacity, spec, view)?;
+    capacity.give_back_gang(&placement.nodes, &placement.allocation);
+    capacity.give_back_resources(&spec.resources);
+    Some(placement.into_node_names())
 }
 
 /// What one role was given.
@@ -164,6 +206,12 @@ fn place_in_order(
 /// Whether every role would find room by itself: where it says no, the job cannot be placed.
 pub(crate) fn fits(capacity: &Capacity, spec: &JobSpec, view: &View<'_>) -> bool {
     let enough = |(name, &amount): (&String, &u64)| amount <= capacity.resource_free(name);
+    // Which node would be the best does not matter.
+    let indifferent = view.demand.gradient().map(|_| Demand::indifferent());
+    let view = &View {
+        demand: indifferent.as_ref().unwrap_or(view.demand),
+        ..*view
+    };
     let finds = |role: &Role| find_best(capacity, spec, role, view).is_some();
     spec.resources.iter().all(enough) && spec.roles.iter().all(finds)
 }
@@ -198,10 +246,12 @@ fn find_best_on(
             continue;
         };
         let value = value(capacity, shape, &found);
-        // Speed for cost, by cross-multiplication; a tie goes to the shape that was declared first.
-        let better = best
-            .as_ref()
-            .is_none_or(|(_, _, best)| value.0 * best.1 > best.0 * value.1);
+        // Speed for cost, by cross-multiplication; a tie goes to the shape that makes its node the least worse, then to the
+        // one that was declared first.
+        let better = best.as_ref().is_none_or(|(_, other, best)| {
+            let (this, other_value) = (value.0 * best.1, best.0 * value.1);
+            this > other_value || this == other_value && found.growth < other.growth
+        });
         if better {
             best = Some((index, found, value));
         }

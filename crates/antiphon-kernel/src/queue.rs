@@ -2,13 +2,15 @@
 //! for, so that a cycle need not look at jobs like one that does not fit. Orders nothing across teams: `order` does.
 
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use antiphon_types::{Class, GpuTime, JobId, JobSpec, Millis, Shape, Timestamp};
 
-use crate::expect::cost;
+use crate::expect::{cost, slower, slowest};
 use crate::jobs::{DeadlineRecord, Job};
+use crate::table::Table;
 use crate::teams::TeamId;
 
 /// What a job asks for: jobs that ask for the same fit or do not fit together.
@@ -46,7 +48,7 @@ pub(crate) fn band(job: &Job) -> Band {
     let Some(high) = job.expect.high else {
         return UNKNOWN;
     };
-    let ms = high.as_millis().max(4);
+    let ms = slower(high, slowest(&job.spec)).as_millis().max(4);
     let octave = ms.ilog2();
     let quarter = (ms >> (octave - 2)) & 3;
     u8::try_from(u64::from(octave) * 4 + quarter).expect("at most 256 quarters")
@@ -115,26 +117,77 @@ pub(crate) struct Entry {
     ask: AskId,
 }
 
+/// Jobs in the order inside one team and class. The first lies here itself: most looks go no further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) first: Key,
+    rest: BTreeSet<Key>,
+}
+
+impl Line {
+    const fn new(first: Key) -> Self {
+        Self {
+            first,
+            rest: BTreeSet::new(),
+        }
+    }
+
+    fn insert(&mut self, key: Key) {
+        let later = if key < self.first {
+            std::mem::replace(&mut self.first, key)
+        } else {
+            key
+        };
+        self.rest.insert(later);
+    }
+
+    /// Takes a job out; says whether somebody is left.
+    fn remove(&mut self, key: &Key) -> bool {
+        if *key != self.first {
+            self.rest.remove(key);
+            return true;
+        }
+        let next = self.rest.pop_first();
+        next.map(|next| self.first = next).is_some()
+    }
+
+    /// Those behind the first.
+    pub(crate) fn rest(&self) -> std::collections::btree_set::Iter<'_, Key> {
+        self.rest.iter()
+    }
+}
+
 /// Jobs of one class that ask for the same, by team.
-pub(crate) type Like = BTreeMap<TeamId, BTreeSet<Key>>;
+pub(crate) type Like = BTreeMap<TeamId, Line>;
 
 /// A short name for what jobs ask for, as long as one of them waits.
 pub(crate) type AskId = u32;
+
+/// What a short name stands for.
+#[derive(Debug, Clone)]
+struct Asked {
+    ask: Arc<Ask>,
+    /// The spec of one of those who ask for it. Whoever looks for room for all of them need not go to any of their jobs.
+    example: Arc<JobSpec>,
+    /// How many do.
+    count: u32,
+}
 
 /// Short names of what jobs ask for: comparing what they ask for itself is too slow to do in each step.
 #[derive(Debug, Clone, Default)]
 struct AskBook {
     ids: BTreeMap<Arc<Ask>, AskId>,
-    /// By id: what it stands for, and how many jobs ask for that.
-    asks: Vec<Option<(Arc<Ask>, u32)>>,
+    /// By id.
+    asks: Vec<Option<Asked>>,
     unused: Vec<AskId>,
 }
 
 impl AskBook {
-    fn enter(&mut self, ask: Ask) -> AskId {
+    fn enter(&mut self, spec: &JobSpec) -> AskId {
+        let ask = Ask::of(spec);
         if let Some(id) = self.ids.get(&ask) {
-            let entry = self.asks[place(*id)].as_mut();
-            entry.expect("an id in use stands for something").1 += 1;
+            let asked = self.asks[place(*id)].as_mut();
+            asked.expect("an id in use stands for something").count += 1;
             return *id;
         }
         let ask = Arc::new(ask);
@@ -142,25 +195,29 @@ impl AskBook {
             self.asks.push(None);
             u32::try_from(self.asks.len() - 1).expect("few asks")
         });
-        self.asks[place(id)] = Some((Arc::clone(&ask), 1));
+        self.asks[place(id)] = Some(Asked {
+            ask: Arc::clone(&ask),
+            example: Arc::new(spec.clone()),
+            count: 1,
+        });
         self.ids.insert(ask, id);
         id
     }
 
     fn leave(&mut self, id: AskId) {
         let entry = &mut self.asks[place(id)];
-        let (ask, count) = entry.as_mut().expect("an id in use stands for something");
-        *count -= 1;
-        if *count == 0 {
-            self.ids.remove(ask);
+        let asked = entry.as_mut().expect("an id in use stands for something");
+        asked.count -= 1;
+        if asked.count == 0 {
+            self.ids.remove(&asked.ask);
             *entry = None;
             self.unused.push(id);
         }
     }
 
-    fn of(&self, id: AskId) -> &Ask {
-        let entry = self.asks[place(id)].as_ref();
-        &entry.expect("an id in use stands for something").0
+    fn of(&self, id: AskId) -> &Asked {
+        let asked = self.asks[place(id)].as_ref();
+        asked.expect("an id in use stands for something")
     }
 }
 
@@ -171,20 +228,19 @@ fn place(id: AskId) -> usize {
 /// The pending jobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Queue {
-    entries: BTreeMap<JobId, Entry>,
+    entries: Table<Entry>,
     asks: BTreeMap<(Class, AskId), Like>,
     book: AskBook,
-    lines: BTreeMap<(Class, TeamId), BTreeSet<Key>>,
+    lines: BTreeMap<(Class, TeamId), Line>,
 }
 
 impl Queue {
     pub(crate) fn enter(&mut self, job: &Job) {
-        let ask = self.book.enter(Ask::of(&job.spec));
+        let ask = self.book.enter(&job.spec);
         let class = job.spec.class;
         let key = Key::of(job);
-        let like = self.asks.entry((class, ask)).or_default();
-        like.entry(job.team).or_default().insert(key);
-        self.lines.entry((class, job.team)).or_default().insert(key);
+        enter(self.asks.entry((class, ask)).or_default(), job.team, key);
+        enter(&mut self.lines, (class, job.team), key);
         let entry = Entry {
             class,
             team: job.team,
@@ -196,7 +252,7 @@ impl Queue {
     }
 
     pub(crate) fn leave(&mut self, id: JobId) {
-        let Some(entry) = self.entries.remove(&id) else {
+        let Some(entry) = self.entries.remove(id) else {
             return;
         };
         let line = (entry.class, entry.team);
@@ -211,7 +267,7 @@ impl Queue {
     }
 
     pub(crate) fn holds(&self, id: JobId) -> bool {
-        self.entries.contains_key(&id)
+        self.entries.get(id).is_some()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -225,13 +281,19 @@ impl Queue {
             .map(|((_, ask), like)| (*ask, like))
     }
 
+    /// Whether all jobs of a class save checkpoints.
+    pub(crate) fn all_are_checkpointed(&self, class: Class) -> bool {
+        self.asks(class)
+            .all(|(ask, _)| self.book.of(ask).ask.checkpointed)
+    }
+
     /// How many short names there are, unused ones included.
     pub(crate) const fn names(&self) -> usize {
         self.book.asks.len()
     }
 
     /// The jobs of a class by team, in the order inside each.
-    pub(crate) fn lines(&self, class: Class) -> impl Iterator<Item = (TeamId, &BTreeSet<Key>)> {
+    pub(crate) fn lines(&self, class: Class) -> impl Iterator<Item = (TeamId, &Line)> {
         self.lines
             .range((class, 0)..=(class, TeamId::MAX))
             .map(|((_, team), line)| (*team, line))
@@ -239,30 +301,42 @@ impl Queue {
 
     /// What a job asks for.
     pub(crate) fn ask(&self, id: JobId) -> Option<AskId> {
-        self.entries.get(&id).map(|entry| entry.ask)
+        self.entries.get(id).map(|entry| entry.ask)
+    }
+
+    /// Whether anybody would do without a GPU.
+    pub(crate) fn asks_for_no_gpus(&self) -> bool {
+        let mut shapes = self
+            .book
+            .ids
+            .keys()
+            .flat_map(|ask| ask.roles.iter().flatten());
+        shapes.any(|shape| shape.gpus.is_zero())
+    }
+
+    /// The spec of a job that asks for this: for those who look at nothing of it but what it asks for.
+    pub(crate) fn example(&self, ask: AskId) -> &JobSpec {
+        &self.book.of(ask).example
     }
 }
 
 impl PartialEq for Queue {
     /// Short names depend on who came first: what they stand for counts.
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, two): ((&JobId, &Entry), (&JobId, &Entry))| {
-            let (id, entry) = one;
-            let (other_id, other_entry) = two;
-            id == other_id
-                && entry.class == other_entry.class
-                && entry.team == other_entry.team
-                && entry.key == other_entry.key
-                && self.book.of(entry.ask) == other.book.of(other_entry.ask)
+        let same = |(one, two): (&Entry, &Entry)| {
+            one.class == two.class
+                && one.team == two.team
+                && one.key == two.key
+                && self.book.of(one.ask).ask == other.book.of(two.ask).ask
         };
         let like = |queue: &Self| {
             let of = |((class, ask), like): (&(Class, AskId), &Like)| {
-                ((*class, queue.book.of(*ask).clone()), like.clone())
+                ((*class, Arc::clone(&queue.book.of(*ask).ask)), like.clone())
             };
             queue.asks.iter().map(of).collect::<BTreeMap<_, _>>()
         };
         self.entries.len() == other.entries.len()
-            && self.entries.iter().zip(&other.entries).all(same)
+            && self.entries.values().zip(other.entries.values()).all(same)
             && self.lines == other.lines
             && like(self) == like(other)
     }
@@ -270,10 +344,18 @@ impl PartialEq for Queue {
 
 impl Eq for Queue {}
 
-fn remove<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
-    let set = sets.get_mut(of).expect("it stands there");
-    set.remove(key);
-    if set.is_empty() {
-        sets.remove(of);
+fn enter<K: Ord>(lines: &mut BTreeMap<K, Line>, of: K, key: Key) {
+    match lines.entry(of) {
+        MapEntry::Occupied(mut line) => line.get_mut().insert(key),
+        MapEntry::Vacant(vacant) => {
+            vacant.insert(Line::new(key));
+        }
+    }
+}
+
+fn remove<K: Ord>(lines: &mut BTreeMap<K, Line>, of: &K, key: &Key) {
+    let line = lines.get_mut(of).expect("it stands there");
+    if !line.remove(key) {
+        lines.remove(of);
     }
 }

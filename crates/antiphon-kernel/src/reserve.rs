@@ -21,7 +21,7 @@ use crate::queue::Key;
 const LOOKS_MAX: u32 = 64;
 
 /// Slots that are worked out in one cycle: each looks at every node.
-const PLANS_MAX: u32 = 2;
+const PLANS_MAX: u32 = 4;
 
 impl<'a> Cycle<'a> {
     /// Holds nodes back for the first blocked jobs of a class that have none.
@@ -32,6 +32,7 @@ impl<'a> Cycle<'a> {
         self.renew(class, &mut plans);
         let mut reserved = self.reserved(class);
         let mut blocked = self.blocked(class);
+        let turns = self.all_take_turns(class);
         for _ in 0..LOOKS_MAX {
             if plans == 0 {
                 self.left_over |= reserved.len() < max;
@@ -42,6 +43,9 @@ impl<'a> Cycle<'a> {
             };
             if self.slots.contains_key(&job.id) {
                 continue;
+            }
+            if turns && self.is_patient(job) {
+                return;
             }
             // Whose claim is behind gives up what is held for it. A shorter job of equal claim has to fit in front:
             // else a wide gang would never land.
@@ -89,13 +93,17 @@ impl<'a> Cycle<'a> {
     /// helps nobody: what its own team holds keeps a job whatever is held back for it.
     fn renew(&mut self, class: Class, plans: &mut u32) {
         let state = self.state;
+        let turns = self.all_take_turns(class);
         let of_class = |id: &JobId| state.jobs.get(id).filter(|job| job.spec.class == class);
         let stale: Vec<&Job> = self
             .slots
             .iter()
             .filter_map(|(id, slot)| Some((of_class(id)?, slot)))
             .filter(|(job, _)| state.index.queue.holds(job.id))
-            .filter(|(job, slot)| self.is_stale(job, slot) || self.barred(job, class).is_err())
+            .filter(|(job, slot)| {
+                let needless = turns && slot.why == SlotReason::Blocked && self.is_patient(job);
+                needless || self.is_stale(job, slot) || self.barred(job, class).is_err()
+            })
             .map(|(job, _)| job)
             .collect();
         for job in stale {
@@ -104,6 +112,10 @@ impl<'a> Cycle<'a> {
             };
             *plans -= 1;
             self.unhold(job.id);
+            if turns && before.why == SlotReason::Blocked && self.is_patient(job) {
+                self.actions.push(Action::Unreserve { job: job.id });
+                continue;
+            }
             let kept = job.is_put_off().then(|| self.kept(job, class, &before));
             let slot = kept
                 .flatten()
@@ -155,10 +167,19 @@ impl<'a> Cycle<'a> {
 
     /// Holds a slot back, and says so.
     pub(crate) fn hold_back(&mut self, job: &Job, slot: Slot) {
-        // What room is made for in this cycle needs no slot of the time before.
+        // What room is made for in this cycle needs no slot of the time before; who lost his for that one has lost it.
+        let before = self.actions.len();
         self.actions.retain(
             |action| !matches!(action, Action::Reserve { job: other, .. } if *other == job.id),
         );
+        if self.actions.len() < before {
+            let lost = self.displaced.remove(&job.id).unwrap_or_default();
+            let lost = lost
+                .into_iter()
+                .filter(|other| !self.slots.contains_key(other));
+            let given_up = lost.map(|job| Action::Unreserve { job });
+            self.actions.extend(given_up);
+        }
         self.actions.push(Action::Reserve {
             job: job.id,
             slot: slot.clone(),
@@ -173,6 +194,7 @@ impl<'a> Cycle<'a> {
             // Half a slot starts nobody: who loses a node loses all.
             if let Some(other) = self.free.hold_on(id).and_then(|hold| hold.job) {
                 self.unhold(other);
+                self.displaced.entry(job.id).or_default().push(other);
             }
             let hold = crate::capacity::Hold {
                 job: Some(job.id),
@@ -354,11 +376,7 @@ fn placed(cycle: &Cycle<'_>, trial: &mut Capacity, seeker: &Seeker<'_>) -> Optio
     if placed.allocation.tasks.iter().any(|task| task.sliced) {
         return None;
     }
-    let tasks = placed.allocation.tasks.into_iter();
-    let mut nodes: Vec<NodeName> = tasks.map(|task| task.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    Some(nodes)
+    Some(placed.into_node_names())
 }
 
 /// When and where a shape could start soonest.

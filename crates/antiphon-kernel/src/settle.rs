@@ -76,6 +76,7 @@ fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
         Some(
             StopCause::Priority { .. }
             | StopCause::Reclaim { .. }
+            | StopCause::Turn { .. }
             | StopCause::Drain { .. }
             | StopCause::Idle { .. }
             | StopCause::Operator,

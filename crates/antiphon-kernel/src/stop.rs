@@ -44,6 +44,7 @@ const fn saves_first(cause: &StopCause) -> bool {
     match cause {
         StopCause::Priority { .. }
         | StopCause::Reclaim { .. }
+        | StopCause::Turn { .. }
         | StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Hold

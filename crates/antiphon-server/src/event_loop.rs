@@ -165,7 +165,13 @@ impl EventLoop {
     /// # Errors
     /// Where the log cannot be written: a failed write or sync is not retried over.
     pub(crate) async fn run(mut self) -> Result<(), StoreError> {
-        // What was logged before a crash may call for a decision that was not.
+        // What was logged before a crash may call for a decision that was not. It is made by the clock of now, not by that of
+        // the last event: else what the server was away for would be taken off a grace.
+        let decide = self.decide;
+        let calls = caught(|| decide(&self.state));
+        if calls.is_ok_and(|decision| !decision.actions.is_empty()) {
+            self.wake_at = Some(self.now());
+        }
         self.turn(Vec::new()).await?;
         let mut inputs = Vec::new();
         loop {
@@ -338,6 +344,14 @@ impl EventLoop {
                     self.wake_at = decision.wake_at;
                     if decision.actions.is_empty() {
                         return actions;
+                    }
+                    if turn.events.is_empty() {
+                        // Decided by the clock of now, not by that of the last event: else what passed since, a restart
+                        // above all, would be taken off a grace.
+                        if self.log_event(turn, Body::Tick).is_err() {
+                            return actions;
+                        }
+                        continue;
                     }
                     let again = decision.again;
                     let decided = decision.actions.clone();

@@ -193,6 +193,11 @@ pub enum StopCause {
         /// The task that ended first.
         task: TaskId,
     },
+    /// Another job of its team is nearer to its end, or has had less.
+    Turn {
+        /// That job.
+        preemptor: JobId,
+    },
 }
 
 impl fmt::Display for StopCause {
@@ -208,6 +213,9 @@ impl fmt::Display for StopCause {
             Self::Hold => f.write_str("hold"),
             Self::Operator => f.write_str("preempted by an operator"),
             Self::Limit => f.write_str("time limit"),
+            Self::Turn { preemptor } => {
+                write!(f, "for {preemptor} (its turn in their team)")
+            }
             Self::GangBroken { task } => write!(f, "{task} failed and the gang with it"),
         }
     }

@@ -42,6 +42,9 @@ pub struct Policy {
     pub collateral_percent_max: u32,
     /// Time to start a job again, where it has not been measured: part of what a preemption costs.
     pub restart_cost_ms: Millis,
+    /// How many times as much GPU-time a run must still need as a waiting job of its team to give way to it, in thousandths;
+    /// 0 lets nobody give way inside a team. Any gain keeps two jobs from taking turns more than a few times.
+    pub turn_gain_permille: u32,
     /// Half-life of usage for fair share.
     pub usage_half_life_ms: Millis,
     /// What a GPU-hour of a type weighs in fair share, in thousandths; types not named weigh 1,000.
@@ -112,6 +115,7 @@ impl Default for Policy {
             near_end_ms: Millis::from_secs(300),
             collateral_percent_max: 50,
             restart_cost_ms: Millis::from_secs(120),
+            turn_gain_permille: 1_300,
             usage_half_life_ms: Millis::from_secs(24 * 3_600),
             gpu_weight_permille: BTreeMap::new(),
             suspicion_ms: Millis::from_secs(3_600),

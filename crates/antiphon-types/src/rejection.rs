@@ -124,6 +124,12 @@ pub enum Rejection {
         /// The role.
         role: String,
     },
+    /// Two roles of one name.
+    #[error("two of its roles are called `{role}`")]
+    DuplicateRole {
+        /// The name.
+        role: String,
+    },
     /// The same command id was used for another command.
     #[error("idempotency key `{key}` was used before, for another command")]
     KeyReused {
@@ -250,6 +256,7 @@ impl Rejection {
             Self::TooLong { .. } => "AP0121",
             Self::BadTeam { .. } => "AP0122",
             Self::BadMaintenance { .. } => "AP0123",
+            Self::DuplicateRole { .. } => "AP0124",
         }
     }
 
@@ -302,6 +309,7 @@ impl Rejection {
             }
             Self::TooLarge { .. } => "lower `cpus` or `memory` in `[resources]`".into(),
             Self::NoCommand { .. } => "give `command = [\"python\", \"train.py\"]` in `[run]`, or in `[roles.NAME]` for one of several roles".into(),
+            Self::DuplicateRole { .. } => "give each role a name of its own".into(),
             Self::KeyReused { .. } => "send a new `Idempotency-Key` with each new command".into(),
             Self::NotPaused => "`antiphon pause` stops deciding".into(),
             Self::UnknownTeam {

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use antiphon_sim::trace::Format;
+use antiphon_sim::world::Knowledge;
+use antiphon_types::{GpuAmount, Millis};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// The two-way scheduler for LLM post-training.
@@ -74,6 +77,12 @@ pub(crate) enum Command {
     Pause(ReasonArgs),
     /// Decide again; also the way out of safe mode
     Unpause(ReadArgs),
+    /// Run policies over a recorded workload under virtual time
+    Simulate(Box<SimulateArgs>),
+    /// Let everything go wrong around the scheduler, by seed, and check what must always hold
+    Storm(StormArgs),
+    /// Run the jobs of a recorded log under another policy or on another cluster, or decide its cycles anew
+    Replay(ReplayArgs),
     /// Replay a log from its first event and compare every state image on the way
     Audit(ReadArgs),
     /// Print a completion script for a shell
@@ -106,6 +115,109 @@ pub(crate) struct UpArgs {
     /// Run as root; jobs then run as root
     #[arg(long)]
     pub(crate) allow_root: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// The workload: a public trace, what `sacct --parsable2` or `kubectl get pods,jobs -o json` prints; gz and zst are read as they are
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+    /// The trace's format [default: found from its content]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<Format>,
+    /// A preset (muri, gavel-testbed, gavel-108, shockwave, pollux, elasticflow, kalos, fgd) or a cluster file [default: the preset of the format]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) cluster: Option<String>,
+    /// `antiphon`, a published policy, or a file with `[policy]`; may be given several times [default: antiphon]
+    #[arg(long, value_name = "NAME|FILE", value_delimiter = ',')]
+    pub(crate) policy: Vec<String>,
+    /// What everything drawn is drawn from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// What the policy may know: nothing but the past, what training loops report, or true run times
+    #[arg(long, value_name = "WHAT", default_value = "progress", value_parser = knowledge)]
+    pub(crate) knowledge: Knowledge,
+    /// Let reports be off: step times by 15 %, three jobs of ten by half, one of ten by a factor of five
+    #[arg(long)]
+    pub(crate) noise: bool,
+    /// Decide in rounds of this length; 0s for whenever something happens [default: the preset's]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) rounds: Option<Millis>,
+    /// What the first start of a job costs [default: the preset's, else 60s]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) start_cost: Option<Millis>,
+    /// What every later start of a job costs [default: the preset's, else 60s]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) resize_cost: Option<Millis>,
+    /// The table of throughputs [default: the preset's, in the trace's folder or its parents]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) throughputs: Option<PathBuf>,
+    /// Placement alone (cluster fgd): GPUs asked for, as a multiple of those that there are
+    #[arg(long, value_name = "TIMES", default_value = "1.3", value_parser = permille)]
+    pub(crate) offered: u32,
+    /// Placement alone: how many orders of the jobs are tried
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) shuffles: u32,
+    /// Stop at the first bad row or job that cannot run
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Write one line a job; with several policies one file each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StormArgs {
+    /// How many seeds [default: 20, or 1 with `--seed`]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seeds: Option<u64>,
+    /// The first seed [default: 1]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Events over all seeds, before the faults stop [default: 5000 a seed]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) events: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The log: a state directory or the `log.db` in one [default: that of `--state-dir`]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// A file with `[policy]` [default: the usual settings]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// A cluster file or a preset [default: the nodes of the log]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) cluster: Option<String>,
+    /// Decide every recorded cycle anew and show the first difference
+    #[arg(long, conflicts_with_all = ["policy", "cluster", "csv"])]
+    pub(crate) check: bool,
+    /// Write one line a job: as it was recorded, and as it was simulated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn knowledge(text: &str) -> Result<Knowledge, String> {
+    let found = Knowledge::ALL.into_iter().find(|one| one.name() == text);
+    found.ok_or_else(|| "give `none`, `progress` or `durations`".into())
+}
+
+/// A multiple like `1.3`, in thousandths.
+fn permille(text: &str) -> Result<u32, String> {
+    let amount: GpuAmount = text.parse().map_err(|_| "give a number like `1.3`")?;
+    let permille = u32::try_from(amount.thousandths()).ok();
+    let bounded = permille.filter(|permille| (1..=100_000).contains(permille));
+    bounded.ok_or_else(|| "give a number from 0.001 to 100".into())
 }
 
 /// Options of every command that only reads.
@@ -252,6 +364,10 @@ pub(crate) enum Exit {
     Server = 6,
     /// `audit`: the log does not agree with itself.
     Audit = 7,
+    /// `storm`: something that must always hold did not.
+    Storm = 8,
+    /// `replay --check`: a recorded decision is not the one that is made now.
+    Replay = 9,
 }
 
 impl From<Exit> for ExitCode {

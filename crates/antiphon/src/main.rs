@@ -8,7 +8,10 @@ mod follow;
 mod operate;
 mod queue;
 mod render;
+mod replay;
 mod settings;
+mod simulate;
+mod storm;
 mod submit;
 mod up;
 
@@ -47,6 +50,9 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
     match cli.command {
         Command::Up(args) => up::run(&target, args),
         Command::Supervise { dir } => Ok(antiphon_backends::local::supervise::run(&dir)),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Replay(args) => replay::run(&target, &args),
+        Command::Storm(args) => storm::run(&args),
         Command::Audit(args) => up::audit(&target, &args),
         Command::Submit(args) => submit::submit(&target, &args),
         Command::Check(args) => submit::check(&target, &args),

@@ -61,7 +61,8 @@ impl Settings {
         Ok(settings)
     }
 
-    fn from_text(text: &str) -> Result<Self, String> {
+    /// Reads the text of one.
+    pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let settings: Self =
             toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
         // A team that cannot be read is found before a server is asked to take it.

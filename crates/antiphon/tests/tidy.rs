@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 /// Which of our crates each may use. A new arrow is a decision record.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 8] = [
     ("antiphon-types", &[]),
     ("antiphon-kernel", &["antiphon-types"]),
     ("antiphon-signals", &["antiphon-types"]),
@@ -29,6 +29,15 @@ const MAY_USE: [(&str, &[&str]); 7] = [
         ],
     ),
     (
+        "antiphon-sim",
+        &[
+            "antiphon-types",
+            "antiphon-kernel",
+            "antiphon-signals",
+            "antiphon-store",
+        ],
+    ),
+    (
         "antiphon",
         &[
             "antiphon-types",
@@ -37,6 +46,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
             "antiphon-store",
             "antiphon-backends",
             "antiphon-server",
+            "antiphon-sim",
         ],
     ),
 ];

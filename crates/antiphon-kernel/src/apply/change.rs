@@ -3,7 +3,7 @@
 
 use antiphon_types::{JobId, NodeName, Slot, SlotReason};
 
-use crate::index::{Index, Membership, gone_by, slot_on};
+use crate::index::{Index, Membership, gone_by};
 use crate::jobs::{Job, JobState};
 use crate::state::State;
 use crate::teams::Team;
@@ -21,7 +21,7 @@ impl State {
         let job = known.jobs.get(&id);
         let job = job.unwrap_or_else(|| panic!("{id} is in no event before this one"));
         let (before, gone) = (Membership::of(known, job), gone_by(job));
-        let stood = index.queue.holds(id);
+        let stood = before.stands_in_queue();
         let now = known.now;
         let job = known.jobs.get_mut(&id).expect("it was there just now");
         let result = change(job);
@@ -31,7 +31,11 @@ impl State {
             job.not_before = None;
         }
         let job = &known.jobs[&id];
-        index.move_job(job, &before, &Membership::of(known, job));
+        let after = Membership::of(known, job);
+        index.move_job(job, &before, &after);
+        if before.runs() || after.runs() {
+            index.stake(known, job);
+        }
         if gone_by(job) != gone {
             index.retime(job);
         }
@@ -76,22 +80,24 @@ impl State {
     pub(super) fn reserve(&mut self, job: JobId, slot: &Slot) {
         self.unreserve(job);
         // Whoever held one of these nodes back gives all of its slot up: half a slot starts nobody.
-        slot.nodes.iter().for_each(|node| self.unreserve_node(node));
+        for node in &slot.nodes {
+            if let Some(other) = self.slot_on(node) {
+                self.unreserve(other);
+            }
+        }
         self.known.slots.insert(job, slot.clone());
-        self.index.hold_slot(&self.known, slot);
+        self.index.hold_slot(&self.known, job, slot);
     }
 
     pub(super) fn unreserve(&mut self, job: JobId) {
         if let Some(slot) = self.known.slots.remove(&job) {
-            self.index.hold_slot(&self.known, &slot);
+            self.index.release_slot(&self.known, &slot);
         }
     }
 
-    /// Ends the slot that a node is part of, if there is one.
-    pub(super) fn unreserve_node(&mut self, node: &NodeName) {
-        if let Some((job, _)) = slot_on(&self.known, node) {
-            self.unreserve(job);
-        }
+    /// The job whose slot a node is part of.
+    fn slot_on(&self, node: &NodeName) -> Option<JobId> {
+        self.index.holder(*self.index.node_ids.get(node)?)
     }
 
     /// Gives what was held back for a job that no longer waits to the jobs that gave way to it.
@@ -124,10 +130,8 @@ impl State {
             })
             .collect();
         for (victim, claim) in claims {
-            let free = claim
-                .nodes
-                .iter()
-                .all(|node| slot_on(&self.known, node).is_none());
+            let mut nodes = claim.nodes.iter();
+            let free = nodes.all(|node| self.slot_on(node).is_none());
             if free && !claim.nodes.is_empty() {
                 self.reserve(victim, &claim);
             }
@@ -177,11 +181,22 @@ pub(super) fn end(state: &mut State, id: JobId, how: JobState) {
 /// Tells those that wait for a job's start that it has come.
 pub(super) fn has_started(state: &mut State, id: JobId) {
     let dependents = state.job_at(id).dependents.clone();
-    for dependent in dependents {
-        if state.job_at(dependent).waiting_for_start.contains(&id) {
-            state.change(dependent, |waiting| {
-                waiting.waiting_for_start.remove(&id);
-            });
-        }
+    let waits = |dependent: &JobId| state.job_at(*dependent).waiting_for_start.contains(&id);
+    let told: Vec<JobId> = dependents.into_iter().filter(waits).collect();
+    for dependent in &told {
+        state.change(*dependent, |waiting| {
+            waiting.waiting_for_start.remove(&id);
+        });
+    }
+    // Who waits no more is not to be told again: it may be forgotten before this job starts once more, or ends.
+    let is_told_all = |dependent: &JobId| {
+        let waiting = state.job_at(*dependent);
+        !waiting.waiting_for.contains(&id) && !waiting.waiting_for_end.contains(&id)
+    };
+    let left: Vec<JobId> = told.into_iter().filter(is_told_all).collect();
+    if !left.is_empty() {
+        state.note(id, |job| {
+            job.dependents.retain(|other| !left.contains(other))
+        });
     }
 }

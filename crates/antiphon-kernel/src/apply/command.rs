@@ -161,9 +161,7 @@ fn submit_one(state: &mut State, spec: &JobSpec, array: Option<ArrayMember>) -> 
         // What is wider than a node takes whole nodes.
         let widest = state.index.capacity.kinds().iter();
         let widest = widest.map(|kind| kind.gpus_max).max().unwrap_or(1);
-        if let Some(gpus) = role.shape.gpus.whole().filter(|gpus| *gpus > 0) {
-            state.known.demand.seen(gpus.min(widest));
-        }
+        state.known.demand.seen(role, widest);
     }
     state.index.enter(&state.known, &job);
     state.known.jobs.insert(id, job);
@@ -283,6 +281,7 @@ fn request(state: &mut State, job: JobId, asked: StopCause) {
         StopCause::Operator
         | StopCause::Priority { .. }
         | StopCause::Reclaim { .. }
+        | StopCause::Turn { .. }
         | StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Limit

@@ -8,10 +8,11 @@ use antiphon_types::{
 use super::change::end;
 use super::observation::{node_changed, spares_step_in};
 use super::{limit, time};
+use crate::expect::speed_of;
 use crate::index::by_type;
 use crate::jobs::{Active, AttemptRecord, JobState, StopPhase, TaskPhase};
-use crate::preempt::unsaved;
 use crate::settle::failed_nodes;
+use crate::stake::unsaved;
 use crate::state::{NodeFailure, State};
 
 const HOUR: Millis = Millis::from_secs(3_600);
@@ -164,7 +165,10 @@ fn stopping(state: &mut State, attempt: AttemptId, cause: StopCause, phase: Stop
     let now = state.now;
     let counts = matches!(
         cause,
-        StopCause::Priority { .. } | StopCause::Reclaim { .. } | StopCause::Operator
+        StopCause::Priority { .. }
+            | StopCause::Reclaim { .. }
+            | StopCause::Turn { .. }
+            | StopCause::Operator
     );
     let preempted = state.change(attempt.job, |job| {
         let (active, since) = match std::mem::replace(&mut job.state, JobState::Held { since: now })
@@ -249,6 +253,7 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
             .checkpoint
             .as_ref()
             .filter(|saved| saved.attempt == attempt);
+        let speed = speed_of(&job.spec, &active.terms.shapes);
         let kept_until = saved.map_or(Millis::ZERO, |saved| {
             saved
                 .at
@@ -256,7 +261,8 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
                 .min(run)
         });
         job.attained = job.attained + gpus.over(run);
-        job.served = job.served + kept_until;
+        let served = kept_until.as_millis() * u64::from(speed) / 1_000;
+        job.served = job.served + Millis::from_millis(served);
         job.idle = None;
         job.attempts.push(AttemptRecord {
             attempt,
@@ -299,6 +305,7 @@ fn leave_nodes(state: &mut State, attempt: AttemptId, outcome: &Outcome, lost: G
             cause,
             StopCause::Priority { .. }
                 | StopCause::Reclaim { .. }
+                | StopCause::Turn { .. }
                 | StopCause::Drain { .. }
                 | StopCause::Operator
         ),

@@ -10,7 +10,7 @@ use antiphon_types::{
 
 use super::change::has_started;
 use crate::capacity::{Capacity, NodeId};
-use crate::expect::{by_report, ends};
+use crate::expect::{by_report, ends, speed_of};
 use crate::index::{NEVER, Tenant, by_type, place};
 use crate::jobs::{Active, IdleRecord, JobState, Progress, ShardRecord, StopPhase, TaskPhase};
 use crate::state::{Node, State};
@@ -259,6 +259,7 @@ fn checkpointed(state: &mut State, checkpoint: &Checkpoint) {
             job.failures = 0;
         }
     });
+    state.index.stake(&state.known, &state.known.jobs[&id]);
     lower_over_budget(state, id);
 }
 
@@ -336,11 +337,14 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             step_time,
             ..
         } => {
+            let job = state.job_at(id);
+            let active = job.state.active().expect("it is current");
             let progress = Progress {
                 attempt: finding.attempt(),
                 step: *step,
                 steps_total: *steps_total,
                 step_time: *step_time,
+                speed: speed_of(&job.spec, &active.terms.shapes),
                 at,
             };
             progressed(state, id, progress);
@@ -439,7 +443,7 @@ fn make_slots_due(state: &mut State, id: JobId) {
         if slot.why == SlotReason::Blocked {
             slot.at = Some(known.now);
             let slot = slot.clone();
-            index.hold_slot(known, &slot);
+            index.hold_slot(known, job, &slot);
         }
     }
 }

@@ -66,7 +66,10 @@ pub(super) fn shortage(
     gpus: u64,
 ) -> Option<String> {
     let free = |gpu: u32| match mask(gpu) {
-        Some(bit) if task.sliced => room.slices & bit != 0,
+        // A slice of a lost GPU is offered to nobody, and stays with whoever held it before.
+        Some(bit) if task.sliced => {
+            room.slices & bit != 0 || gpus == u64::MAX && stand.slices_offered & bit == 0
+        }
         Some(bit) if bit & gpus == 0 => false,
         Some(bit) if room.whole & bit != 0 => true,
         Some(_) => part(parts, node, gpu).is_ok_and(|found| parts[found].free >= task.gpu_share),

@@ -59,6 +59,7 @@ pub(super) fn find(
                 spots,
                 single: None,
                 sliced: false,
+                growth: 0,
             })
         })
     })

@@ -22,6 +22,17 @@ pub(crate) fn kinds_for(
     fitting
 }
 
+/// Kinds in order of preference, those together of which none is preferred.
+pub(super) fn as_good<'a>(
+    capacity: &'a Capacity,
+    spec: &'a JobSpec,
+    shape: &'a Shape,
+    kinds: &'a [usize],
+) -> impl Iterator<Item = &'a [usize]> {
+    let reluctance = move |kind: usize| reluctance(&capacity.kinds()[kind], spec, shape);
+    kinds.chunk_by(move |&one, &other| reluctance(one) == reluctance(other))
+}
+
 /// Whether the shape asks for slices of this kind's GPUs.
 pub(crate) fn is_sliced(kind: &Kind, shape: &Shape) -> bool {
     let wanted = shape.gpu_type.as_ref();

@@ -4,7 +4,7 @@ use antiphon_types::{Class, GpuAmount, JobSpec, Processes, Shape, Span, Tasks};
 
 use super::View;
 use super::fill::gather;
-use super::kinds::{is_sliced, kinds_for};
+use super::kinds::{as_good, is_sliced, kinds_for};
 use super::needs::splits;
 use super::pick::{Ask, Search, Unit, pick};
 use super::spread::spread;
@@ -34,6 +34,8 @@ pub(super) struct Found {
     pub(super) single: Option<u32>,
     /// Whether it is a slice.
     pub(super) sliced: bool,
+    /// By how much it makes its node worse for those who come after it; zero where that was not weighed.
+    pub(super) growth: i64,
 }
 
 /// Tasks on one node.
@@ -54,10 +56,28 @@ pub(super) fn find(
     on: On,
 ) -> Option<Found> {
     let kinds = kinds_for(capacity, spec, shape, view);
+    let Some(gradient) = view.demand.gradient() else {
+        return find_in(capacity, spec, shape, view, on, &kinds);
+    };
+    as_good(capacity, spec, shape, &kinds).find_map(|kinds| {
+        super::alone::find(capacity, gradient, shape, view, on, kinds)
+            .or_else(|| find_in(capacity, spec, shape, view, on, kinds))
+    })
+}
+
+/// The same in some kinds, the preferred one first.
+fn find_in(
+    capacity: &Capacity,
+    spec: &JobSpec,
+    shape: &Shape,
+    view: &View<'_>,
+    on: On,
+    kinds: &[usize],
+) -> Option<Found> {
     if shape.gpus.is_zero() {
-        return super::cpu_only::find(capacity, spec, shape, view, on, &kinds);
+        return super::cpu_only::find(capacity, spec, shape, view, on, kinds);
     }
-    kinds.into_iter().find_map(|kind| {
+    kinds.iter().find_map(|&kind| {
         let field = field(capacity, kind, view, on)?;
         if is_sliced(field.kind, shape) {
             find_slice(capacity, kind, &field, shape, view)
@@ -132,6 +152,7 @@ fn find_whole(
             spots,
             single: None,
             sliced: false,
+            growth: 0,
         })
     })
 }
@@ -184,6 +205,7 @@ fn find_share(
         spots: vec![Spot { position, tasks: 1 }],
         single,
         sliced: false,
+        growth: 0,
     };
     if let Some(part) = started.min_by_key(|part| (part.free, position(part.node), part.gpu)) {
         return Some(found(position(part.node), Some(part.gpu)));
@@ -254,5 +276,6 @@ fn find_slice(
         spots: vec![Spot { position, tasks: 1 }],
         single: Some(index),
         sliced: true,
+        growth: 0,
     })
 }

@@ -79,7 +79,9 @@ fn view(demand: &Demand) -> View<'_> {
 
 fn seen(sizes: &[u32]) -> Demand {
     let mut demand = Demand::default();
-    sizes.iter().for_each(|&size| demand.seen(size));
+    for &size in sizes {
+        demand.seen(&job(shape(size)).roles[0], 64);
+    }
     demand
 }
 
@@ -1013,4 +1015,97 @@ fn a_gang_is_placed_exactly_where_a_count_of_nodes_finds_room() {
     }
     (0..70).for_each(|node| capacity.open(node));
     assert_eq!(capacity, empty);
+}
+
+/// Two nodes of 8 GPUs, one of which has few CPUs.
+fn rich_and_poor() -> Capacity {
+    let mut two = nodes(2, 2);
+    two[0].cpus = 400;
+    two[1].cpus = 64;
+    capacity(&two)
+}
+
+/// Demand as so many jobs of a shape leave it.
+fn asked(shapes: &[(usize, Shape)]) -> Demand {
+    let mut demand = Demand::default();
+    for (count, shape) in shapes {
+        let spec = job(shape.clone());
+        (0..*count).for_each(|_| demand.seen(&spec.roles[0], 8));
+    }
+    demand
+}
+
+fn with_cpus(gpus: Shape, cpus: u32) -> Shape {
+    Shape {
+        cpus: Some(cpus),
+        ..gpus
+    }
+}
+
+fn share(thousandths: u64) -> Shape {
+    Shape {
+        gpus: GpuAmount::from_thousandths(thousandths),
+        cpus: Some(1),
+        ..Shape::default()
+    }
+}
+
+#[test]
+fn a_job_goes_where_it_strands_no_gpus_of_those_who_are_usual() {
+    let demand = asked(&[(20, with_cpus(shape(1), 8)), (2, with_cpus(shape(1), 30))]);
+    let put = |shape: Shape| put_as(&mut rich_and_poor(), &job(shape), &view(&demand));
+    assert_eq!(
+        put(with_cpus(shape(1), 30)),
+        "n00[0]",
+        "the rich node can spare them"
+    );
+    assert_eq!(put(with_cpus(shape(0), 40)), "n00", "without GPUs as well");
+    assert_eq!(
+        put(with_cpus(shape(1), 1)),
+        "n01[0]",
+        "who needs few goes where few are"
+    );
+}
+
+#[test]
+fn shares_are_put_together_where_they_fill_a_gpu() {
+    let demand = asked(&[(10, share(500)), (10, with_cpus(shape(1), 8))]);
+    let mut capacity = rich_and_poor();
+    let mut put = |thousandths| put_as(&mut capacity, &job(share(thousandths)), &view(&demand));
+    let first = put(500);
+    assert_eq!(put(500), first);
+    assert_ne!(put(500), first, "it is full");
+}
+
+#[test]
+fn a_job_that_any_type_serves_leaves_the_type_alone_that_others_need() {
+    let mut specs = nodes(2, 2);
+    specs[0].gpu_type = "H100".to_owned();
+    specs[1].gpu_type = "L40".to_owned();
+    let typed = Shape {
+        gpu_type: Some("H100".to_owned()),
+        ..with_cpus(shape(1), 4)
+    };
+    let demand = asked(&[(10, typed), (10, with_cpus(shape(1), 4))]);
+    let any = job(with_cpus(shape(1), 4));
+    assert_eq!(
+        put_as(&mut capacity(&specs), &any, &view(&demand)),
+        "n01[0]"
+    );
+}
+
+#[test]
+fn counts_of_classes_are_bounded_and_the_past_fades() {
+    let mut demand = Demand::default();
+    for cpus in 1..=2_000 {
+        demand.seen(&job(with_cpus(shape(1), cpus)).roles[0], 8);
+    }
+    let stored = serde_json::to_string(&demand).unwrap();
+    assert!(stored.len() < 30_000, "{} bytes", stored.len());
+    for _ in 0..200_000 {
+        demand.seen(&job(shape(1)).roles[0], 8);
+    }
+    assert_eq!(demand.gradient(), None, "nobody names CPUs any more");
+    let stored = serde_json::to_string(&demand).unwrap();
+    assert_eq!(serde_json::from_str::<Demand>(&stored).unwrap(), demand);
 }

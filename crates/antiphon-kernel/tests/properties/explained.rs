@@ -44,8 +44,8 @@ proptest! {
         }
     }
 
-    /// A job that the next cycle starts says so. The reverse holds for the first in order alone: others may start in front of
-    /// one whose turn it is, on what it would take.
+    /// A job that the next cycle starts says so. The reverse holds only at rest: others may start in front of one whose turn it
+    /// is, or hold back what it would take.
     #[test]
     fn who_starts_in_the_next_cycle_says_that_it_is_its_turn(
         cluster in plan::cluster(),
@@ -63,15 +63,6 @@ proptest! {
             let reasons = explain::reasons(state, state.job(*id).unwrap(), world.at);
             prop_assert_eq!(&reasons, &vec![WaitReason::Turn], "{}", id);
         }
-        let turns = state.jobs().values().filter(|job| {
-            let reasons = explain::reasons(state, job, world.at);
-            reasons.contains(&WaitReason::Turn)
-        });
-        // What a settled attempt held is handed out in the next cycle.
-        let settles = decide(state).actions.iter().any(|action| {
-            matches!(action, Action::Settle { .. } | Action::PutAside { .. })
-        });
-        prop_assert!(settles || turns.count() == 0 || !launched.is_empty());
     }
 
     /// The smallest change, made on a copy, starts the job in the cycle that follows, and the copy is one that could be.

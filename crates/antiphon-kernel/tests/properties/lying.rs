@@ -95,13 +95,23 @@ fn play(lie: Lie, quota: Option<u32>) -> [Got; 2] {
     })
 }
 
-/// The honest team keeps what it had, within a twentieth: jobs are not divisible.
+/// The honest team keeps what it had, within a twentieth since jobs are not divisible; where it had more than half, since
+/// jobs of the other fitted worse, it keeps at least half of what both have, and most of what it had.
 fn gains_nothing(lie: Lie, quota: Option<u32>) {
-    let [_, before] = play(Lie::None, quota);
+    let [other, before] = play(Lie::None, quota);
     let [liar, after] = play(lie, quota);
+    let half = (liar.gpu_hours + after.gpu_hours) / 2;
+    let due = if before.gpu_hours > other.gpu_hours {
+        before.gpu_hours.min(half)
+    } else {
+        before.gpu_hours
+    };
+    let keeps = after.gpu_hours * 20 >= due * 19 && after.gpu_hours * 20 >= before.gpu_hours * 17;
+    // How many jobs start depends on which of them are wide: a tenth either way.
+    let starts = after.started * 10 >= before.started * 9;
     assert!(
-        after.gpu_hours * 20 >= before.gpu_hours * 19 && after.started * 20 >= before.started * 19,
-        "{lie:?} with a quota of {quota:?}: the other team had {before:?} and has {after:?}, the liar {liar:?}"
+        keeps && starts,
+        "{lie:?} with a quota of {quota:?}: the other team had {before:?} and has {after:?}, the liar had {other:?} and has {liar:?}"
     );
 }
 

@@ -8,6 +8,7 @@
 
 mod explained;
 mod fit;
+mod liveness;
 mod lying;
 mod plan;
 mod random;

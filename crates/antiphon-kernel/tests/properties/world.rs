@@ -10,7 +10,7 @@ mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_kernel::{JobState, State, admit, apply, check, decide, is_news};
+use antiphon_kernel::{JobState, State, admit, apply, check, decide, is_news, next_timer};
 use antiphon_types::*;
 
 use self::checks::Promises;
@@ -152,6 +152,7 @@ impl World {
         }
     }
 
+    /// Decides as the server does: for as long as a cycle says that another has something to decide.
     fn decide(&mut self) {
         for _ in 0..CYCLES_MAX {
             let decision = decide(&self.state);
@@ -165,9 +166,26 @@ impl World {
                 return self.check_timer();
             }
             self.log(Body::Decision(decision.clone()));
-            for action in decision.actions {
-                self.carry_out(&action);
+            for action in &decision.actions {
+                self.carry_out(action);
             }
+            if decision.again {
+                continue;
+            }
+            let timer = next_timer(&self.state);
+            self.wake_at = self.wake_at.into_iter().chain(timer).min();
+            if self.watch == Watch::Everything {
+                // Where room is made and what is held back may be worked out anew at any time.
+                let mut left = decide(&self.state).actions;
+                left.retain(|action| {
+                    matches!(
+                        action,
+                        Action::Launch { .. } | Action::Kill { .. } | Action::Settle { .. }
+                    )
+                });
+                assert!(left.is_empty(), "{left:?} after {decision:?}");
+            }
+            return self.check_timer();
         }
         panic!("no end of decisions after {:?}", self.events.last());
     }

@@ -273,28 +273,18 @@ fn a_job_that_ran_over_is_ordered_by_what_it_has_had() {
     check(
         "nodes: n0 8 H100
            0s   submit liar: 8 estimate=1m attached
-           1s   submit honest: 8 estimate=2h
            5h   pause
+           5h   submit honest: 8 estimate=2h
            5h   preempt liar
            5h   liar saves 10
            7h   unpause",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            1s   hold n0 for job-2, in 59s
-            60s  hold n0 for job-2, in 1m00s
-            120s hold n0 for job-2, in 2m00s
-            240s hold n0 for job-2, in 4m00s
-            480s hold n0 for job-2, in 8m00s
-            960s hold n0 for job-2, in 16m00s
-            1920s hold n0 for job-2, in 32m00s
-            1h04m hold n0 for job-2, in 1h04m
-            2h08m hold n0 for job-2, in 2h08m
-            4h16m hold n0 for job-2, in 4h16m
             5h00m direct job-1 #1: yield (preempted by an operator)
             5h00m yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
             5h00m settle job-1.1: requeued
             7h00m launch job-2.1 on n0[0-7]
-            7h00m hold n0 for job-1, in 2h00m
+            7h00m hold n0 for job-1, in 2h30m
         "#]],
     );
 }

@@ -321,3 +321,25 @@ fn a_preemptor_starts_on_what_its_victims_held() {
         "#]],
     );
 }
+
+/// Found by a storm: a job kept its note of one that waited for its start alone after telling it. That one ended and was
+/// forgotten; the next start of the first, or its end, then looked for it in vain.
+#[test]
+fn a_job_that_starts_again_does_not_look_for_one_that_waited_for_its_first_start() {
+    check(
+        "nodes: n0 8 H100
+         policy: ended_jobs_max=0
+           0s   submit server: 4
+           0s   submit client: 1 after-start=server runs=10s
+           60s  server exits 1
+           90s  server exits 0",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            0s   launch job-2.1 on n0[4]
+            10s  settle job-2.1: succeeded
+            60s  settle job-1.1: retry in 10s, software
+            70s  launch job-1.2 on n0[0-3]
+            90s  settle job-1.2: succeeded
+        "#]],
+    );
+}

@@ -22,5 +22,6 @@ mod refusals;
 mod steering;
 mod teams;
 mod topology;
+mod turns;
 mod why;
 mod world;

@@ -180,6 +180,7 @@ fn a_victim_whose_preemptor_vanishes_has_first_claim() {
             5s   hold n0 for job-2, nobody knows when
             10s  direct job-1 #1: yield (for job-3 (priority))
             10s  yield job-1.1: for job-3 (priority), at most 1m00s for its checkpoint
+            10s  hold nothing for job-2
             10s  hold n0 for job-3, in 2m00s
             12s  settle job-1.1: requeued
             12s  launch job-1.2 on n0[0-7]

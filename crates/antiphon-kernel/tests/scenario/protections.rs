@@ -293,6 +293,7 @@ fn the_cluster_as_a_whole_preempts_so_often_an_hour_and_not_more() {
             60s  launch job-4.1 on n0[0-7]
             60s  hold n0 for job-1, nobody knows when
             61s  SIGTERM job-2.1: for job-5 (priority), grace 1m00s
+            61s  hold nothing for job-1
             61s  hold n1 for job-5, in 1m00s
             61s  hold n0 for job-1, nobody knows when
             61s  settle job-2.1: requeued

@@ -289,3 +289,16 @@ fn a_name_that_a_member_of_an_array_has_is_taken() {
         "#]],
     );
 }
+
+#[test]
+fn two_roles_of_one_name_are_refused() {
+    check(
+        "nodes: n[0-1] 8 H100
+           0s submit rlhf: 8 role=rollout:2 role=rollout:4
+           1s submit rlhf: 8 role=rollout:2 role=reward:4",
+        expect![[r#"
+            0s   refused [AP0124]: two of its roles are called `rollout`; give each role a name of its own
+            1s   launch job-1.1 on n0[0-7] n1[0-5]
+        "#]],
+    );
+}

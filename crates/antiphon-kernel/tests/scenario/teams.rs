@@ -490,3 +490,84 @@ fn time_lost_to_hardware_is_not_charged() {
         "#]],
     );
 }
+
+/// The borrower's gangs are wider than what is asked for: for half an hour that keeps them, then the quota is given back.
+#[test]
+fn a_quota_is_given_back_though_the_borrowers_gangs_do_not_match_it() {
+    check(
+        "nodes: n0 8 H100
+         teams: owner quota=5, borrower quota=1
+           0s   submit gang: 4 team=borrower array=0-1
+           60s  submit back: 5 team=owner
+           61s  why back
+           1h   state back",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            0s   launch job-2.1 on n0[4-7]
+            60s  hold n0 for job-3, nobody knows when
+            61s  why job-3: waiting for 5 GPUs: 0 free, best node n0 has 0 of 8; job-1 (standard) holds 4, job-2 (standard) holds 4
+            1860s SIGTERM job-1.1: for job-3 (reclaim of its team's quota), grace 1m00s
+            1860s SIGTERM job-2.1: for job-3 (reclaim of its team's quota), grace 1m00s
+            1860s hold n0 for job-3, in 1m00s
+            1860s settle job-1.1: requeued
+            1860s settle job-2.1: requeued
+            1860s launch job-3.1 on n0[0-4]
+            1860s hold n0 for job-1, nobody knows when
+            1h00m job-3 is running
+        "#]],
+    );
+}
+
+/// Two jobs that a quota covers one at a time reclaim for the first alone.
+#[test]
+fn no_more_is_reclaimed_than_a_quota_covers_together() {
+    check(
+        "nodes: n[0-1] 8 H100
+         teams: owner quota=8, borrower
+           0s   submit gang: 8 team=borrower array=0-1 stubborn
+           60s  submit first: 8 team=owner
+           60s  submit second: 8 team=owner
+           2m   state first
+           2m   state second",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            0s   launch job-2.1 on n1[0-7]
+            60s  SIGTERM job-1.1: for job-3 (reclaim of its team's quota), grace 1m00s
+            60s  hold n0 for job-3, in 1m00s
+            60s  hold n1 for job-4, nobody knows when
+            120s job-3 is pending
+            120s job-4 is pending
+        "#]],
+    );
+}
+
+/// Four GPUs stand free for a wide job of the owner's own team: a small one behind it takes nothing from others for what its
+/// quota has already, and once its half hour is over it takes those.
+#[test]
+fn what_stands_free_for_the_owners_own_jobs_is_not_taken_from_others() {
+    check(
+        "nodes: n[0-3] 8 H100
+         teams: owner quota=4, borrower
+           0s   submit small: 4 team=owner
+           0s   submit gang: 24 team=borrower
+           0s   submit four: 4 team=borrower
+           1s   submit wide: 16 team=owner
+           2s   small exits 0
+           3s   submit back: 4 team=owner
+           4s   why back
+           1h   state back",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            0s   launch job-2.1 on n1[0-7] n2[0-7] n3[0-7]
+            0s   launch job-3.1 on n0[4-7]
+            1s   hold n0 n1 for job-4, nobody knows when
+            2s   settle job-1.1: succeeded
+            3s   hold n2 for job-5, nobody knows when
+            4s   why job-5: behind job-4 (standard), which waits for what this one would take
+            1803s hold n0 for job-5, in 0s
+            1803s launch job-5.1 on n0[0-3]
+            1803s hold n0 n1 for job-4, nobody knows when
+            1h00m job-5 is running
+        "#]],
+    );
+}

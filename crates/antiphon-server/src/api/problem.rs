@@ -101,6 +101,7 @@ impl From<Rejection> for Fault {
             | Rejection::FractionOfMany { .. }
             | Rejection::TooLarge { .. }
             | Rejection::NoCommand { .. }
+            | Rejection::DuplicateRole { .. }
             | Rejection::UnknownTeam { .. }
             | Rejection::NoQuota { .. }
             | Rejection::OverTeamLimit { .. }

@@ -471,6 +471,12 @@ fn ended(state: &State, job: &Job, last: &AttemptRecord) -> String {
                 job.spec.team
             )
         }
+        StopCause::Turn { preemptor } if *preemptor == job.id => {
+            "stopped to begin again on faster GPUs (turn)".into()
+        }
+        StopCause::Turn { preemptor } => format!(
+            "gave way to {preemptor} of its own team, which is nearer to its end or has had less (turn)"
+        ),
         StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Cancel
@@ -493,6 +499,7 @@ fn ended(state: &State, job: &Job, last: &AttemptRecord) -> String {
         Some(
             StopCause::Priority { .. }
             | StopCause::Reclaim { .. }
+            | StopCause::Turn { .. }
             | StopCause::Drain { .. }
             | StopCause::Operator,
         ) => ", not charged to its team",
@@ -517,6 +524,7 @@ fn gave_way(last: &AttemptRecord) -> Option<GaveWayView> {
     let (job, rule) = match last.stopped.as_ref()? {
         StopCause::Priority { preemptor } => (preemptor, "priority"),
         StopCause::Reclaim { preemptor } => (preemptor, "reclaim"),
+        StopCause::Turn { preemptor } => (preemptor, "turn"),
         StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Cancel
@@ -630,7 +638,7 @@ fn told_ahead(reasons: &[WaitReason]) -> Vec<String> {
 
 /// Who would be asked to stop for a job, and by when each is gone at the latest: a checkpoint, then its grace.
 fn preempted_for(state: &State, id: JobId, actions: &[Action]) -> Vec<(JobId, Timestamp)> {
-    let asked = |cause: &StopCause| matches!(cause, StopCause::Priority { preemptor } | StopCause::Reclaim { preemptor } if *preemptor == id);
+    let asked = |cause: &StopCause| matches!(cause, StopCause::Priority { preemptor } | StopCause::Reclaim { preemptor } | StopCause::Turn { preemptor } if *preemptor == id);
     let stops = actions.iter().filter_map(|action| {
         if let Action::Yield {
             attempt,

@@ -13,6 +13,7 @@ mod api;
 mod cluster;
 mod crashes;
 mod refusals;
+mod replay;
 mod server;
 mod story;
 mod why;

@@ -44,7 +44,17 @@ impl World {
     /// What nobody would take in any more (its team's limit has fallen since) may wait for ever: gives it up.
     fn cancel_what_cannot_start(&mut self) -> bool {
         let pending = self.jobs_where(|state| matches!(state, JobState::Pending { .. }));
-        let hopeless = pending.into_iter().filter(|job| !self.is_admissible(*job));
+        // Roles are placed one after the other, each where it is best for itself. What fits within a limit of one GPU type in
+        // one way alone may not be found.
+        let is_tight = |job: &JobId| {
+            let spec = &self.state.job(*job).unwrap().spec;
+            let chain = self.chain(&spec.team);
+            let mut teams = self.state.teams().specs().iter();
+            spec.roles.len() > 1
+                && teams.any(|team| chain.contains(&team.name) && !team.limit.by_type.is_empty())
+        };
+        let hopeless = pending.into_iter();
+        let hopeless = hopeless.filter(|job| is_tight(job) || !self.is_admissible(*job));
         let hopeless: Vec<JobId> = hopeless.collect();
         for job in &hopeless {
             // One that waited for another of them may have ended with it.

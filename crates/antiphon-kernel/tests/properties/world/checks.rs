@@ -463,7 +463,10 @@ impl World {
         moved.retain(|at| at.after(HOUR) > now);
         let often = moved.len() >= self.state.policy().preemptions_per_hour_max as usize;
         match cause {
-            StopCause::Priority { .. } | StopCause::Reclaim { .. } | StopCause::Operator => {
+            StopCause::Priority { .. }
+            | StopCause::Reclaim { .. }
+            | StopCause::Turn { .. }
+            | StopCause::Operator => {
                 moved.push(now);
             }
             StopCause::Idle { .. }
@@ -488,6 +491,18 @@ impl World {
                 let waited = now.since(since) >= self.state.policy().reclaim_wait_ms_max;
                 assert!(!often || waited, "{attempt} gives way too often");
                 assert!(active.class >= Class::Standard);
+                preemptor
+            }
+            StopCause::Turn { preemptor } => {
+                let preemptor = self.state.job(*preemptor).unwrap();
+                assert_eq!(
+                    preemptor.spec.team, victim.spec.team,
+                    "{attempt} gives way to another team's turn"
+                );
+                assert_eq!(active.class, preemptor.spec.class);
+                let saves = active.attached && victim.spec.checkpoint.is_some();
+                assert!(saves, "{attempt} cannot save");
+                assert!(!often, "{attempt} gives way too often");
                 preemptor
             }
             _ => return,
