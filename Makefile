@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust storm test-python lint bench bench-full clean
+.PHONY: demo test test-rust storm test-python lint bench bench-full results clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -55,6 +55,11 @@ bench:
 bench-full:
 	cargo bench --quiet -p antiphon-kernel --bench decisions -- --runs 5 --starts 200000
 	cargo bench --quiet -p antiphon --bench local -- --runs 3 --slurm-runs 3 --seconds 100 --commands 50
+
+## The published comparisons on public traces: `make results TRACES=DIR` writes docs/reference/results.md.
+results:
+	cargo build --quiet --release --bin antiphon
+	$(PYTHON) scripts/results.py --binary target/release/antiphon --traces $(TRACES)
 
 clean:
 	cargo clean

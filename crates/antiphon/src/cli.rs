@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Simulate(Box<SimulateArgs>),
     /// Let everything go wrong around the scheduler, by seed, and check what must always hold
     Storm(StormArgs),
-    /// Run the jobs of a recorded log under another policy or on another cluster, or decide its cycles anew
+    /// Run the jobs of a log under another policy or cluster, or decide its cycles anew
     Replay(ReplayArgs),
     /// Replay a log from its first event and compare every state image on the way
     Audit(ReadArgs),
