@@ -1,6 +1,8 @@
 //! Jobs of one team take turns: a run gives way to a waiting job of its team and class that needs far less, or of which
 //! nothing is known and that has had far less. Never across teams: what jobs claim orders their own team alone.
 //!
+//! Also moves runs up: who runs in a slow shape begins again in a faster one, where that is worth two restarts.
+//!
 //! With known remainders this is shortest remaining service first, with nothing known least attained service first (Gu et
 //! al., "Tiresias", NSDI 2019); the factor between the two keeps jobs from taking turns for ever.
 

@@ -5,7 +5,7 @@
 //! On Muri's traces (trace1 / trace3) SRSF was published with 980 / 185 thousand s and comes to 953.5 / 172.9 here, SRTF with
 //! 1,371 / 193 and comes to 1,338 / 181: the peer charges starts at every event. Under its accounts the same rules give 980 /
 //! 185 and 1,371 / 193 (`tests/peers/charged.rs`). EDF on ElasticFlow's `195job` meets 29.2 % of the deadlines with the GPUs that
-//! each job asks for; published are 11.8 %, by a peer whose jobs change their number of GPUs.
+//! each job asks for; published are 11.8 %, and why is not understood.
 
 use antiphon_types::Action;
 
