@@ -154,12 +154,3 @@ pub fn needs_durations(name: &str) -> bool {
         "srtf" | "srsf" | "themis" | "hetero-srtf" | "gavel-makespan" | "gavel-ftf"
     )
 }
-
-/// Whether a policy knows how fast jobs are on which GPU types.
-#[must_use]
-pub fn needs_table(name: &str) -> bool {
-    matches!(
-        name,
-        "hetero-srtf" | "gavel-fifo" | "gavel-las" | "gavel-makespan" | "gavel-ftf"
-    )
-}
