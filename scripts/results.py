@@ -65,8 +65,8 @@ def gavel(title: str, trace: str, peers: tuple[Line, ...], cluster: str) -> Comp
     events = ("--rounds", "0s", "--resize-cost", "30s")
     apart = (Line("antiphon", "progress", flags=events),)
     note = (
-        "All know the table of throughputs; `gavel-ftf`, `gavel-makespan` and `hetero-srtf` also know the steps to do. The "
-        "published runs do not slow jobs that span servers; here they are slowed as the table says."
+        "All know the table of throughputs; `gavel-ftf`, `gavel-makespan` and `hetero-srtf` also know the steps to do. "
+        "The published runs do not slow jobs that span servers; here they are slowed as the table says."
     )
     return Comparison(title, trace, ours + peers + apart, ("--cluster", cluster), note)
 
