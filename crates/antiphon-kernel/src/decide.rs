@@ -85,8 +85,7 @@ fn abandon(state: &State, actions: &mut Vec<Action>) -> bool {
 /// whether at once, since this cycle has spent all it may.
 fn start(state: &State, actions: &mut Vec<Action>) -> (Option<Timestamp>, bool) {
     // Where nobody waits there is nothing to start, but a run may find a faster place.
-    let slow = || state.index.stakes.values().any(|stake| stake.speed < 1_000);
-    if state.index.queue.len() == 0 && state.slots.is_empty() && !slow() {
+    if state.index.queue.len() == 0 && state.slots.is_empty() && !state.index.any_is_slow() {
         return (None, false);
     }
     let mut cycle = Cycle::new(state, stop_begun(actions));

@@ -31,6 +31,10 @@ pub(crate) struct Index {
     pub(crate) holdings: Holdings,
     /// What running attempts have at stake.
     pub(crate) stakes: Table<Stake>,
+    /// Those that take turns with waiting jobs, by class and team.
+    turns: BTreeMap<(Class, TeamId), BTreeSet<JobId>>,
+    /// Those that run slower than they could, by class.
+    slow: BTreeMap<Class, BTreeSet<JobId>>,
     /// Running attempts by the class that they run as.
     pub(crate) running_by_class: [u32; 4],
     /// Pending jobs that could start.
@@ -363,10 +367,32 @@ impl Index {
 
     /// Notes what an attempt has at stake, after anything of that has changed.
     pub(crate) fn stake(&mut self, known: &Known, job: &Job) {
-        match Stake::of(known, job) {
+        let after = Stake::of(known, job);
+        let before = match after {
             Some(stake) => self.stakes.insert(job.id, stake),
             None => self.stakes.remove(job.id),
         };
+        let turns = |stake: Option<Stake>| stake.and_then(|stake| stake.takes_turns());
+        regroup(&mut self.turns, job.id, turns(before), turns(after));
+        let slow = |stake: Option<Stake>| stake.and_then(|stake| stake.is_slow());
+        regroup(&mut self.slow, job.id, slow(before), slow(after));
+    }
+
+    /// What the runs of a class and team have at stake that take turns with waiting jobs.
+    pub(crate) fn turns(&self, class: Class, team: TeamId) -> impl Iterator<Item = &Stake> {
+        let runs = self.turns.get(&(class, team)).into_iter().flatten();
+        runs.filter_map(|id| self.stakes.get(*id))
+    }
+
+    /// What the runs of a class have at stake that are slower than they could be.
+    pub(crate) fn slow(&self, class: Class) -> impl Iterator<Item = &Stake> {
+        let runs = self.slow.get(&class).into_iter().flatten();
+        runs.filter_map(|id| self.stakes.get(*id))
+    }
+
+    /// Whether any run is slower than it could be.
+    pub(crate) fn any_is_slow(&self) -> bool {
+        !self.slow.is_empty()
     }
 
     fn sum_up(&mut self, node: NodeId) {
@@ -542,6 +568,8 @@ impl Index {
             ("suspects", self.suspects == other.suspects),
             ("holdings", self.holdings == other.holdings),
             ("stakes", self.stakes == other.stakes),
+            ("turns", self.turns == other.turns),
+            ("slow", self.slow == other.slow),
             (
                 "running_by_class",
                 self.running_by_class == other.running_by_class,
@@ -683,6 +711,22 @@ fn ends_by_limit(job: &Job, active: &Active) -> Option<Timestamp> {
 pub(crate) fn idle_until(known: &Known, job: &Job) -> Option<Timestamp> {
     let after = known.policy.idle_reclaim_after_ms?;
     Some(job.idle?.since.after(after))
+}
+
+fn regroup<K: Ord + Copy>(
+    groups: &mut BTreeMap<K, BTreeSet<JobId>>,
+    id: JobId,
+    before: Option<K>,
+    after: Option<K>,
+) {
+    if before != after {
+        if let Some(group) = before {
+            remove_from(groups, group, &id);
+        }
+        if let Some(group) = after {
+            groups.entry(group).or_default().insert(id);
+        }
+    }
 }
 
 fn remove_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, of: K, value: &V) {

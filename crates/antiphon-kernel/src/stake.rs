@@ -24,6 +24,8 @@ pub(crate) struct Stake {
     pub(crate) gpus: GpuAmount,
     /// How fast its shape is, in thousandths of the job's fastest.
     pub(crate) speed: u32,
+    /// Its team, where it saves when it is asked to: who cannot loses more than a turn is worth.
+    saves_for: Option<TeamId>,
     launched: Timestamp,
     /// Since when nothing of what it did is saved; nothing before it has started.
     unsaved_since: Option<Timestamp>,
@@ -52,12 +54,25 @@ impl Stake {
             owner: owner_of(known, job),
             gpus: active.allocation.gpu_amount(),
             speed: speed_of(&job.spec, &active.terms.shapes),
+            saves_for: (active.attached && job.spec.checkpoint.is_some()).then_some(job.team),
             launched: active.launched,
             unsaved_since: unsaved_since(job, active),
             ends_at: active.terms.ends_at,
             near_end: job.near_end,
             moved,
         })
+    }
+
+    /// As which, and inside which team, it takes turns, if it does.
+    pub(crate) fn takes_turns(&self) -> Option<(Class, TeamId)> {
+        Some((self.class, self.saves_for?))
+    }
+
+    /// As which it runs slower than it could, if it may be moved.
+    pub(crate) fn is_slow(&self) -> Option<Class> {
+        self.saves_for
+            .map(|_| self.class)
+            .filter(|_| self.speed < 1_000)
     }
 
     /// GPU-time that would be spent again.

@@ -6,30 +6,42 @@
 //! With known remainders this is shortest remaining service first, with nothing known least attained service first (Gu et
 //! al., "Tiresias", NSDI 2019); the factor between the two keeps jobs from taking turns for ever.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use antiphon_types::{
-    Class, GpuAmount, GpuTime, JobId, Millis, Shape, SlotReason, StopCause, Timestamp,
+    Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, SlotReason, StopCause, Timestamp,
 };
 
 use crate::allowance::Allowance;
+use crate::capacity::Capacity;
 use crate::expect::{attained_level, cost, patience, speed_of, weighed};
 use crate::jobs::{Active, Job, JobState};
 use crate::order::Cycle;
 use crate::place::place_for_trial;
 use crate::preempt::Found;
+use crate::stake::Stake;
 use crate::state::State;
 use crate::stop;
+use crate::teams::TeamId;
 
 /// Blocked jobs of a class that are looked at in one cycle.
 const LOOKS_MAX: u32 = 64;
 
 /// Blocked jobs for which one cycle looks for room: each tries to place it a few times.
-const SEARCHES_MAX: u32 = 8;
+const SEARCHES_MAX: usize = 8;
 
 /// Runs that give way to one job at most.
 const VICTIMS_MAX: usize = 16;
 
-/// A run that would give way to a job, and what it counts.
-type Behind<'a> = (GpuTime, &'a Job, &'a Active);
+/// A run that could give way, and what it counts in the order of its team as it stands now.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    counts: GpuTime,
+    stake: &'a Stake,
+    job: &'a Job,
+    active: &'a Active,
+}
 
 impl<'a> Cycle<'a> {
     /// Has runs give way to jobs of their team whose turn it is.
@@ -40,12 +52,21 @@ impl<'a> Cycle<'a> {
         }
         let mut blocked = self.blocked(class);
         let mut searches = SEARCHES_MAX;
+        let mut runs_of: BTreeMap<TeamId, Vec<Run<'a>>> = BTreeMap::new();
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
             };
             let coming = self.slots.get(&job.id);
             if coming.is_some_and(|slot| slot.why == SlotReason::Preemption) {
+                continue;
+            }
+            let state = self.state;
+            let runs = runs_of
+                .entry(job.team)
+                .or_insert_with(|| runs(state, class, job.team));
+            if runs.is_empty() {
+                blocked.skip_team(job.team);
                 continue;
             }
             let Ok(allowance) = self.barred(job, class) else {
@@ -56,11 +77,11 @@ impl<'a> Cycle<'a> {
                 self.wake(again);
                 return;
             }
-            let behind = self.behind(job, class);
+            let behind = self.behind(runs, bar(state, cost(job)));
             if behind.is_empty() {
                 continue;
             }
-            if let Some(found) = self.room_by_turns(&behind, job, class, &allowance) {
+            if let Some(found) = self.room_by_turns(&behind, job, &job.spec, class, &allowance) {
                 let cause = StopCause::Turn { preemptor: job.id };
                 self.clear(job, found, &cause);
             }
@@ -78,25 +99,16 @@ impl<'a> Cycle<'a> {
         if state.policy.turn_gain_permille == 0 {
             return;
         }
-        let stakes = state.index.stakes.values();
-        let slow = stakes.filter(|stake| stake.class == class && stake.speed < 1_000);
-        let slow = slow.filter_map(|stake| {
-            let job = &state.jobs[&stake.job];
-            let active = job.state.active()?;
-            let saves = active.attached && job.spec.checkpoint.is_some();
-            let left_alone = stake.is_near_end(state.now) || stake.is_moved(state.now);
-            (saves && !left_alone).then(|| (cost_now(job, active, state.now), job, active))
-        });
-        let mut slow: Vec<Behind<'a>> = slow.collect();
-        slow.sort_by_key(|(counts, job, _)| (*counts, job.id));
-        for (counts, job, active) in slow
-            .into_iter()
-            .take(usize::try_from(SEARCHES_MAX).expect("few"))
-        {
+        let slow = state.index.slow(class);
+        let slow = slow.filter(|stake| !stake.is_near_end(state.now) && !stake.is_moved(state.now));
+        let mut slow: Vec<Run<'a>> = slow.filter_map(|stake| Run::of(state, stake)).collect();
+        slow.sort_by_key(|run| (run.counts, run.job.id));
+        for run in slow.iter().take(SEARCHES_MAX) {
+            let job = run.job;
             if self.stopped.contains(&job.id) || self.may_preempt().is_err() {
                 continue;
             }
-            if let Some(victims) = self.faster_room(counts, job, active, class) {
+            if let Some(victims) = self.faster_room(run, class) {
                 let cause = StopCause::Turn { preemptor: job.id };
                 for id in std::iter::once(job.id).chain(victims) {
                     stop::begin(state, &state.jobs[&id], cause.clone(), &mut self.actions);
@@ -107,14 +119,14 @@ impl<'a> Cycle<'a> {
     }
 
     /// Who else has to stop for a run to begin again in a faster shape; nothing where that is not worth it or not possible.
-    fn faster_room(
-        &mut self,
-        counts: GpuTime,
-        job: &'a Job,
-        active: &'a Active,
-        class: Class,
-    ) -> Option<Vec<JobId>> {
+    fn faster_room(&mut self, run: &Run<'a>, class: Class) -> Option<Vec<JobId>> {
         let state = self.state;
+        let Run {
+            counts,
+            job,
+            active,
+            ..
+        } = *run;
         let [role] = job.spec.roles.as_slice() else {
             return None;
         };
@@ -135,27 +147,19 @@ impl<'a> Cycle<'a> {
             return None;
         }
         let allowance = self.barred(job, class).ok()?;
-        let bar = GpuTime::from_gpu_millis(
-            counts.gpu_millis() / 1_000 * u64::from(state.policy.turn_gain_permille),
-        );
-        let mut behind = self.behind_bar(job, class, bar);
-        behind.retain(|(_, other, _)| other.id != job.id);
+        let runs = runs(state, class, job.team);
+        let mut behind = self.behind(&runs, bar(state, counts));
+        behind.retain(|other| other.job.id != job.id);
         for shape in shapes {
             let mut spec = job.spec.clone();
             spec.roles[0].alternatives.clear();
             spec.roles[0].shape = shape.clone();
-            let only = Job {
-                spec,
-                ..job.clone()
-            };
             // Those alone who hold what this shape needs.
-            let there: Vec<Behind<'a>> = behind
+            let there: Vec<Run<'a>> = behind
                 .iter()
-                .filter(|(_, _, active)| {
-                    let on = active
-                        .nodes
-                        .iter()
-                        .map(|node| &state.node_at(*node).spec.gpu_type);
+                .filter(|other| {
+                    let nodes = &other.active.nodes;
+                    let on = nodes.iter().map(|node| &state.node_at(*node).spec.gpu_type);
                     shape
                         .gpu_type
                         .as_ref()
@@ -163,7 +167,7 @@ impl<'a> Cycle<'a> {
                 })
                 .copied()
                 .collect();
-            if let Some(found) = self.room_by_turns(&there, &only, class, &allowance) {
+            if let Some(found) = self.room_by_turns(&there, job, &spec, class, &allowance) {
                 return Some(found.victims);
             }
         }
@@ -187,96 +191,106 @@ impl<'a> Cycle<'a> {
         self.state.now.since(since) < patience(&self.state.policy, job)
     }
 
-    /// The runs of a job's team that stand far enough behind it to give way, those that count most first. Has another cycle
-    /// look again when the next of them may.
-    fn behind(&mut self, job: &Job, class: Class) -> Vec<Behind<'a>> {
-        self.behind_bar(job, class, bar(self.state, job))
-    }
-
-    fn behind_bar(&mut self, job: &Job, class: Class, bar: GpuTime) -> Vec<Behind<'a>> {
-        let state = self.state;
-        let now = state.now;
+    /// The runs of a team that count enough to give way to a job with this bar, those that count most first. Has another
+    /// cycle look again when the next of them may.
+    fn behind(&mut self, runs: &[Run<'a>], bar: GpuTime) -> Vec<Run<'a>> {
+        let now = self.state.now;
+        let restart = self.state.policy.restart_cost_ms;
         let mut again = None;
-        let mut behind: Vec<Behind<'a>> = Vec::new();
-        for stake in state
-            .index
-            .stakes
-            .values()
-            .filter(|stake| stake.class == class)
+        let mut behind = Vec::new();
+        for run in runs
+            .iter()
+            .filter(|run| !self.stopped.contains(&run.job.id))
         {
-            let other = &state.jobs[&stake.job];
-            let active = other.state.active().filter(|active| active.attached);
-            // Who cannot save loses more than a turn is worth.
-            let saves = other.team == job.team && other.spec.checkpoint.is_some();
-            let Some(active) = active.filter(|_| saves) else {
-                continue;
-            };
-            if self.stopped.contains(&other.id) {
-                continue;
-            }
-            let counts = cost_now(other, active, now);
-            if grows(other, active) {
-                if counts < bar {
-                    let at = now.after(until(had(other, active, now), bar, stake.gpus));
+            if grows(run.job, run.active) {
+                if run.counts < bar {
+                    let had = had(run.job, run.active, now);
+                    let at = now.after(until(had, bar, run.stake.gpus));
                     again = earliest(again, Some(at));
                     continue;
                 }
-            } else if counts < bar + stake.gpus.over(state.policy.restart_cost_ms) {
+            } else if run.counts < bar + run.stake.gpus.over(restart) {
                 // To begin again would cost more than is gained.
                 continue;
             }
-            if stake.is_near_end(now) || stake.is_moved(now) {
-                again = earliest(again, stake.lapses(now));
+            if run.stake.is_near_end(now) || run.stake.is_moved(now) {
+                again = earliest(again, run.stake.lapses(now));
                 continue;
             }
-            behind.push((counts, other, active));
+            behind.push(*run);
         }
         self.wake(again);
-        behind.sort_by_key(|(counts, other, _)| (std::cmp::Reverse(*counts), other.id));
         behind
     }
 
-    /// Those who count most give way first, until there is room; whoever need not after all is spared.
+    /// Those who count most give way first, until there is room for a job as `spec` describes it; whoever need not after all is spared.
     fn room_by_turns(
         &self,
-        behind: &[Behind<'_>],
+        behind: &[Run<'a>],
         job: &Job,
+        spec: &JobSpec,
         class: Class,
         allowance: &Allowance,
     ) -> Option<Found> {
         let view = self.view(job, class, allowance);
         let mut trial = self.trial(job, class, &|_| false);
-        if let Some(slot) = place_for_trial(&mut trial, &job.spec, &view) {
+        if let Some(slot) = place_for_trial(&mut trial, spec, &view) {
             let victims = Vec::new();
             return Some(Found { victims, slot });
         }
-        let mut leaving: Vec<&Behind<'_>> = Vec::new();
+        let mut leaving: Vec<&Run<'a>> = Vec::new();
         for run in behind.iter().take(VICTIMS_MAX) {
-            let (_, other, active) = run;
-            trial.give_back_gang(&active.nodes, &active.allocation);
-            trial.give_back_resources(&other.spec.resources);
+            run.free(&mut trial);
             leaving.push(run);
-            if place_for_trial(&mut trial, &job.spec, &view).is_none() {
+            if place_for_trial(&mut trial, spec, &view).is_none() {
                 continue;
             }
             // The last one is needed; those before it may have left nothing that is used.
             for index in (0..leaving.len() - 1).rev() {
-                let (_, other, active) = leaving[index];
-                trial.take_gang(&active.nodes, &active.allocation);
-                trial.take_resources(&other.spec.resources);
-                if place_for_trial(&mut trial, &job.spec, &view).is_some() {
+                leaving[index].occupy(&mut trial);
+                if place_for_trial(&mut trial, spec, &view).is_some() {
                     leaving.remove(index);
                 } else {
-                    trial.give_back_gang(&active.nodes, &active.allocation);
-                    trial.give_back_resources(&other.spec.resources);
+                    leaving[index].free(&mut trial);
                 }
             }
-            let slot = place_for_trial(&mut trial, &job.spec, &view)?;
-            let victims: Vec<JobId> = leaving.iter().map(|(_, other, _)| other.id).collect();
+            let slot = place_for_trial(&mut trial, spec, &view)?;
+            let victims: Vec<JobId> = leaving.iter().map(|run| run.job.id).collect();
             return Some(Found { victims, slot });
         }
         None
     }
+}
+
+impl<'a> Run<'a> {
+    fn of(state: &'a State, stake: &'a Stake) -> Option<Self> {
+        let job = &state.jobs[&stake.job];
+        let active = job.state.active()?;
+        Some(Self {
+            counts: cost_now(job, active, state.now),
+            stake,
+            job,
+            active,
+        })
+    }
+
+    fn free(&self, trial: &mut Capacity) {
+        trial.give_back_gang(&self.active.nodes, &self.active.allocation);
+        trial.give_back_resources(&self.job.spec.resources);
+    }
+
+    fn occupy(&self, trial: &mut Capacity) {
+        trial.take_gang(&self.active.nodes, &self.active.allocation);
+        trial.take_resources(&self.job.spec.resources);
+    }
+}
+
+/// The runs of a class and team that take turns, those that count most first.
+fn runs(state: &State, class: Class, team: TeamId) -> Vec<Run<'_>> {
+    let stakes = state.index.turns(class, team);
+    let mut runs: Vec<Run<'_>> = stakes.filter_map(|stake| Run::of(state, stake)).collect();
+    runs.sort_by_key(|run| (Reverse(run.counts), run.job.id));
+    runs
 }
 
 /// What a run counts in the order of its team as it stands now: GPU-time that it still needs, or that it has had where
@@ -306,10 +320,9 @@ fn had(job: &Job, active: &Active, now: Timestamp) -> GpuTime {
     job.attained + gpus.over(now.since(active.launched))
 }
 
-/// What a run has to count at least, to give way to a job.
-fn bar(state: &State, job: &Job) -> GpuTime {
-    let own = u128::from(cost(job).gpu_millis());
-    let bar = own * u128::from(state.policy.turn_gain_permille) / 1_000;
+/// What a run has to count at least, to give way to what counts so much.
+fn bar(state: &State, counts: GpuTime) -> GpuTime {
+    let bar = u128::from(counts.gpu_millis()) * u128::from(state.policy.turn_gain_permille) / 1_000;
     GpuTime::from_gpu_millis(u64::try_from(bar).unwrap_or(u64::MAX))
 }
 

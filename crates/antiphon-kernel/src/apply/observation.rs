@@ -28,6 +28,8 @@ pub(super) fn fold(state: &mut State, observation: &Observation) {
         Observation::Attached { attempt, .. } => {
             if let Some(active) = active_mut(state, *attempt) {
                 active.attached = true;
+                let State { known, index } = state;
+                index.stake(known, &known.jobs[&attempt.job]);
             }
         }
         Observation::Checkpointed { checkpoint } => checkpointed(state, checkpoint),
