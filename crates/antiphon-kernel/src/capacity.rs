@@ -28,8 +28,8 @@ pub(crate) struct Capacity {
     rooms: Vec<Room>,
     /// GPUs held in shares, by node and index.
     parts: Vec<Part>,
-    /// Held nodes, ascending.
-    holds: Vec<(NodeId, Hold)>,
+    /// Held nodes.
+    holds: BTreeMap<NodeId, Hold>,
     stocks: Vec<Stock>,
     /// Tasks under each leaf whose gang crosses leaves.
     crossing: Vec<u32>,
@@ -121,7 +121,7 @@ impl Capacity {
             floor,
             rooms,
             parts: Vec::new(),
-            holds: Vec::new(),
+            holds: BTreeMap::new(),
             stocks,
         }
     }
@@ -175,12 +175,11 @@ impl Capacity {
 
     /// For whom the node is held.
     pub(crate) fn hold_on(&self, node: NodeId) -> Option<&Hold> {
-        let found = self.holds.binary_search_by_key(&node, |held| held.0).ok()?;
-        Some(&self.holds[found].1)
+        self.holds.get(&node)
     }
 
     /// The held nodes, ascending.
-    pub(crate) fn holds(&self) -> &[(NodeId, Hold)] {
+    pub(crate) const fn holds(&self) -> &BTreeMap<NodeId, Hold> {
         &self.holds
     }
 
@@ -249,10 +248,7 @@ impl Capacity {
 
     /// Keeps the node free for somebody, in place of whom it was held for before.
     pub(crate) fn hold(&mut self, node: NodeId, hold: Hold) {
-        match self.holds.binary_search_by_key(&node, |held| held.0) {
-            Ok(found) => self.holds[found].1 = hold,
-            Err(found) => self.holds.insert(found, (node, hold)),
-        }
+        self.holds.insert(node, hold);
         self.mark(node, self.is_open(node));
     }
 
@@ -266,8 +262,7 @@ impl Capacity {
 
     /// Ends the node's hold, if it has one.
     pub(crate) fn unhold(&mut self, node: NodeId) {
-        if let Ok(found) = self.holds.binary_search_by_key(&node, |held| held.0) {
-            self.holds.remove(found);
+        if self.holds.remove(&node).is_some() {
             self.mark(node, self.is_open(node));
         }
     }

@@ -2,7 +2,8 @@
 //! what is left and what is not held back. Jobs that ask for what did not fit are passed over without a look.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use antiphon_types::{
     Action, AttemptId, Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Slot, Terms, Timestamp,
@@ -15,7 +16,7 @@ use crate::expect::{ends_in, longest_said};
 use crate::index::NEVER;
 use crate::jobs::Job;
 use crate::place::{Placement, View, fits, place};
-use crate::queue::{AskId, Band, Key, Lane, band, longest};
+use crate::queue::{AskId, Band, Key, Lane, Line, band, longest};
 use crate::share::{Rank, Shares};
 use crate::state::State;
 use crate::teams::{Exceeded, Holdings, TeamId};
@@ -84,11 +85,45 @@ pub(crate) enum Verdict {
 /// The order across teams: lane, the team's rank among the others, cost, arrival.
 pub(crate) type Turn = (Lane, Rank, GpuTime, JobId);
 
-/// Jobs of one team that ask for the same, from the next in its order on.
-struct Cursor<'a> {
-    ask: AskId,
-    head: Option<Key>,
-    rest: std::collections::btree_set::Iter<'a, Key>,
+/// The jobs of one team that take part as a class, in its order: of each kind of ask the next one, and those behind it.
+#[derive(Default)]
+struct TeamLine<'a> {
+    asks: Vec<(AskId, std::collections::btree_set::Iter<'a, Key>)>,
+    /// With the place of what it asks for in `asks`.
+    heads: BinaryHeap<Reverse<(Key, usize)>>,
+}
+
+impl<'a> TeamLine<'a> {
+    fn add(&mut self, ask: AskId, line: &'a Line) {
+        self.heads.push(Reverse((line.first, self.asks.len())));
+        self.asks.push((ask, line.rest()));
+    }
+
+    /// The next job, and what it asks for, of those that ask for something that is not full.
+    fn head(&mut self, full: &[bool]) -> Option<(Key, AskId)> {
+        while let Some(Reverse((key, place))) = self.heads.peek() {
+            let ask = self.asks[*place].0;
+            if !full[place_of(ask)] {
+                return Some((*key, ask));
+            }
+            self.heads.pop();
+        }
+        None
+    }
+
+    /// Goes on behind the next job.
+    fn pass(&mut self) {
+        if let Some(Reverse((_, place))) = self.heads.pop()
+            && let Some(key) = self.asks[place].1.next()
+        {
+            self.heads.push(Reverse((*key, place)));
+        }
+    }
+
+    /// Goes on behind the next job and all that ask for the same.
+    fn pass_all_like_it(&mut self) {
+        self.heads.pop();
+    }
 }
 
 impl<'a> Cycle<'a> {
@@ -185,7 +220,7 @@ impl<'a> Cycle<'a> {
         let mut lines = self.lines(class);
         let mut turns: BTreeSet<(Turn, TeamId)> = BTreeSet::new();
         for (team, line) in &mut lines {
-            if let Some((key, _)) = self.head(line) {
+            if let Some((key, _)) = line.head(&self.full) {
                 turns.insert((self.turn(*team, &key), *team));
             }
         }
@@ -195,7 +230,7 @@ impl<'a> Cycle<'a> {
                 return;
             }
             let line = lines.get_mut(&team).expect("a team with a turn has a line");
-            let Some((key, place)) = self.head(line) else {
+            let Some((key, ask)) = line.head(&self.full) else {
                 continue;
             };
             // What starts have changed since this turn was written down: usage moves a team back, and what is full is
@@ -209,26 +244,15 @@ impl<'a> Cycle<'a> {
             let reserved =
                 self.slots.contains_key(&key.job) && self.state.jobs[&key.job].spec.class == class;
             let passed = reserved || self.started.contains(&key.job);
-            let ask = line[place].ask;
-            let cursor = &mut line[place];
-            cursor.head = if passed || self.starts_or_is_alone(&key, ask, class) {
-                cursor.rest.next().copied()
+            if passed || self.starts_or_is_alone(&key, ask, class) {
+                line.pass();
             } else {
-                None
-            };
-            if let Some((key, _)) = self.head(line) {
+                line.pass_all_like_it();
+            }
+            if let Some((key, _)) = line.head(&self.full) {
                 turns.insert((self.turn(team, &key), team));
             }
         }
-    }
-
-    /// The first job of a team of which more than others' reservations could be in the way, with its cursor.
-    fn head(&self, line: &mut Vec<Cursor<'_>>) -> Option<(Key, usize)> {
-        line.retain(|cursor| cursor.head.is_some() && !self.full[place_of(cursor.ask)]);
-        let cursors = line.iter().enumerate();
-        cursors
-            .filter_map(|(place, cursor)| Some((cursor.head?, place)))
-            .min()
     }
 
     /// Tries to start a job, and says whether others of its team that ask for the same may still: what its team's limit
@@ -248,9 +272,9 @@ impl<'a> Cycle<'a> {
     }
 
     /// Those who take part as a class: its own jobs, and those whose team's quota or budget does not cover more.
-    fn lines(&mut self, class: Class) -> BTreeMap<TeamId, Vec<Cursor<'a>>> {
+    fn lines(&mut self, class: Class) -> BTreeMap<TeamId, TeamLine<'a>> {
         let state = self.state;
-        let mut lines: BTreeMap<TeamId, Vec<Cursor<'a>>> = BTreeMap::new();
+        let mut lines: BTreeMap<TeamId, TeamLine<'a>> = BTreeMap::new();
         for own in Class::ALL.into_iter().filter(|own| *own <= class) {
             let teams = self.teams_that_count_as(class, own);
             if own < class && teams.is_empty() {
@@ -265,9 +289,7 @@ impl<'a> Cycle<'a> {
                 }
                 for (team, line) in like {
                     if own == class || teams.contains(team) {
-                        let (head, rest) = (Some(line.first), line.rest());
-                        let cursor = Cursor { ask, head, rest };
-                        lines.entry(*team).or_default().push(cursor);
+                        lines.entry(*team).or_default().add(ask, line);
                     }
                 }
             }

@@ -390,6 +390,7 @@ fn soonest(
     let allowance = cycle.barred(job, class).ok()?;
     let view = cycle.view(job, class, &allowance);
     let mut best: Option<(Timestamp, Vec<NodeName>)> = None;
+    let mut leaving = Vec::new();
     for index in kinds_for(&cycle.free, &job.spec, shape, &view) {
         let kind = &cycle.free.kinds()[index];
         let Some(need) = need(cycle, shape, kind) else {
@@ -398,7 +399,7 @@ fn soonest(
         let ready: Ready = (0..)
             .zip(&kind.members)
             .filter_map(|(position, node)| {
-                let ready = ready_at(cycle, seeker, *node, &need, taken)?;
+                let ready = ready_at(cycle, seeker, *node, &need, taken, &mut leaving)?;
                 Some((ready, position))
             })
             .collect();
@@ -472,13 +473,14 @@ fn need<'a>(cycle: &Cycle<'_>, shape: &'a Shape, kind: &Kind) -> Option<Need<'a>
     Some(need)
 }
 
-/// From when on a node has what is needed; never where it is held for somebody in front.
+/// From when on a node has what is needed; never where it is held for somebody in front. `leaving` is room to write in.
 fn ready_at(
     cycle: &Cycle<'_>,
     seeker: &Seeker<'_>,
     node: NodeId,
     need: &Need<'_>,
     taken: &[NodeName],
+    leaving: &mut Vec<(Timestamp, u32)>,
 ) -> Option<Timestamp> {
     let state = cycle.state;
     let stand = cycle.free.stand(node);
@@ -526,17 +528,16 @@ fn ready_at(
         return Some(empty_by);
     }
     let tenants = state.index.tenants_of(node).iter();
-    let tenants = tenants.map(|tenant| (tenant.gone_by, tenant.gpus));
-    let mut tenants: Vec<(Timestamp, u32)> = tenants.chain(fresh.copied()).collect();
-    tenants.sort_unstable();
+    leaving.clear();
+    leaving.extend(tenants.map(|tenant| (tenant.gone_by, tenant.gpus)));
+    leaving.extend(fresh);
+    leaving.sort_unstable();
     let mut free = whole;
-    for (gone_by, gpus) in tenants {
+    let enough = leaving.iter().find(|(_, gpus)| {
         free += gpus;
-        if free >= need.gpus {
-            return Some(gone_by.max(state.now));
-        }
-    }
-    Some(NEVER)
+        free >= need.gpus
+    });
+    Some(enough.map_or(NEVER, |(gone_by, _)| (*gone_by).max(state.now)))
 }
 
 /// The nodes of a range that are ready first, and when the last of them is.
