@@ -6,6 +6,7 @@
 pub mod bound;
 pub mod cluster;
 pub mod course;
+mod figure;
 pub mod generate;
 pub mod outcome;
 pub mod peer;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::bound::Bounds;
+use crate::figure::{mean, part, quantile, sorted};
 use crate::world::{Finished, Record};
 
 /// A run of one policy on one workload. Shares in 0..1; nothing where a figure does not apply.
@@ -174,29 +175,4 @@ impl Outcome {
         let count = met.iter().filter(|met| **met).count();
         self.deadlines_met = (!met.is_empty()).then(|| part(count, met.len()));
     }
-}
-
-fn part(count: usize, of: usize) -> f64 {
-    let number = |count: usize| f64::from(u32::try_from(count).expect("few jobs"));
-    number(count) / number(of)
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    let count = f64::from(u32::try_from(values.len()).ok()?);
-    (count > 0.0).then(|| values.iter().sum::<f64>() / count)
-}
-
-/// The smallest value that at least this part does not exceed.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
-    let count = f64::from(u32::try_from(sorted.len()).ok()?);
-    let rank = crate::course::span((part * count).ceil().max(1.0)).as_millis();
-    sorted
-        .get(usize::try_from(rank).ok()?.checked_sub(1)?)
-        .copied()
 }

@@ -12,6 +12,7 @@ use antiphon_types::{
 
 use crate::bound::bounds;
 use crate::course::{Course, millis};
+use crate::figure;
 use crate::outcome::Outcome;
 use crate::simulate::{Tables, courses};
 use crate::workload::{End, TraceJob, Work, Workload};
@@ -233,7 +234,7 @@ fn act(state: &State, runs: &mut BTreeMap<JobId, Run>, action: &Action, at: Time
             };
             let since = at.since(run.submitted);
             run.record.started.get_or_insert(since);
-            run.record.gpus = thousandths(allocation.gpu_amount().thousandths());
+            run.record.gpus = figure::gpus(allocation.gpu_amount());
         }
         Action::Settle { attempt, outcome } => {
             let run = runs.get_mut(&attempt.job);
@@ -257,7 +258,7 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
     let Some(active) = active.filter(|active| active.attempt == attempt) else {
         return;
     };
-    let gpus = thousandths(active.allocation.gpu_amount().thousandths());
+    let gpus = figure::gpus(active.allocation.gpu_amount());
     let held = gpus * millis(at.since(active.launched));
     let started = active.started.unwrap_or(at);
     let ran = at.since(started);
@@ -438,8 +439,4 @@ impl Recording {
 
 fn gpus(nodes: &[NodeSpec]) -> f64 {
     nodes.iter().map(|node| f64::from(node.gpus)).sum()
-}
-
-fn thousandths(count: u64) -> f64 {
-    f64::from(u32::try_from(count).expect("few GPUs")) / 1_000.0
 }
