@@ -6,6 +6,8 @@
 pub mod bound;
 pub mod cluster;
 pub mod course;
+pub mod delay;
+pub mod faults;
 mod figure;
 pub mod generate;
 pub mod outcome;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use antiphon_kernel::{Job, JobState, State, apply, decide};
 use antiphon_store::Entry;
 use antiphon_types::{
-    Action, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, JobId, JobSpec, Millis,
-    NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause, Timestamp,
+    Action, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, ExitClass, JobId, JobSpec,
+    Millis, NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause, Timestamp,
 };
 
 use crate::bound::bounds;
@@ -16,7 +16,7 @@ use crate::figure;
 use crate::outcome::Outcome;
 use crate::simulate::{Tables, courses};
 use crate::workload::{End, TraceJob, Work, Workload};
-use crate::world::{Decider, Finished, Record, Setting, Tally, World};
+use crate::world::{Cause, Decider, Finished, Record, Setting, Tally, World};
 
 /// What a recorded outcome is called among policies.
 pub const RECORDED: &str = "recorded";
@@ -202,17 +202,7 @@ fn take_in(state: &State, runs: &mut BTreeMap<JobId, Run>, at: Timestamp) {
         };
         let run = Run {
             spec: job.spec.clone(),
-            record: Record {
-                submitted: Millis::ZERO,
-                started: None,
-                ended: None,
-                gpus: 0.0,
-                best_ms: 0.0,
-                held_gpu_ms: 0.0,
-                idle_gpu_ms: 0.0,
-                lost_gpu_ms: 0.0,
-                preemptions: 0,
-            },
+            record: Record::new(Millis::ZERO, 0.0),
             submitted: at,
             kept: Millis::ZERO,
             end: None,
@@ -263,7 +253,10 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
     let started = active.started.unwrap_or(at);
     let ran = at.since(started);
     run.record.held_gpu_ms += held;
-    run.record.idle_gpu_ms += gpus * millis(started.since(active.launched));
+    let first = attempt.number == 1;
+    let start = if first { Cause::Start } else { Cause::Restart };
+    let idle = gpus * millis(started.since(active.launched));
+    run.record.lost.add(start, idle);
     let saved = job
         .checkpoint
         .as_ref()
@@ -281,7 +274,8 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
         Became::Canceled => run.canceled = true,
         _ => {
             run.kept = run.kept + saved;
-            run.record.lost_gpu_ms += gpus * millis(ran.saturating_sub(saved));
+            let gone = gpus * millis(ran.saturating_sub(saved));
+            run.record.lost.add(lost_to(job, outcome), gone);
         }
     }
     if let JobState::Stopping { cause, .. } = &job.state {
@@ -439,4 +433,33 @@ impl Recording {
 
 fn gpus(nodes: &[NodeSpec]) -> f64 {
     nodes.iter().map(|node| f64::from(node.gpus)).sum()
+}
+
+/// What took the work that an attempt had not saved.
+const fn lost_to(job: &Job, outcome: &Became) -> Cause {
+    match (&job.state, outcome) {
+        (
+            _,
+            Became::Retried {
+                class: ExitClass::Hardware,
+                ..
+            },
+        ) => Cause::Hardware,
+        (
+            JobState::Stopping {
+                cause: StopCause::Drain { .. },
+                ..
+            },
+            _,
+        ) => Cause::Maintenance,
+        (
+            JobState::Stopping {
+                cause: StopCause::GangBroken { .. },
+                ..
+            },
+            _,
+        ) => Cause::Software,
+        (JobState::Stopping { .. }, _) => Cause::Preemption,
+        (_, _) => Cause::Software,
+    }
 }

@@ -4,9 +4,16 @@
 mod arrive;
 mod attempt;
 mod cycle;
+pub(crate) mod draw;
+mod fail;
+mod fate;
 mod gang;
+mod loss;
 mod noise;
 mod record;
+mod run;
+mod save;
+mod strike;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,13 +25,17 @@ use antiphon_types::{
 
 use crate::cluster::Cluster;
 use crate::course::{Course, millis, span};
+use crate::faults::Faults;
 use crate::peer::Peer;
 use crate::workload::Workload;
-use attempt::Run;
+use fail::Why;
+use fate::Fate;
+use run::Run;
+use strike::{Machine, Strike};
 
 pub use gang::spec_of;
 pub use noise::Noise;
-pub use record::Record;
+pub use record::{Cause, Lost, Record};
 
 /// Where virtual time begins: a Monday, so that weeks and hours begin with it.
 const BEGIN: Timestamp = Timestamp::from_millis(1_704_067_200_000);
@@ -68,6 +79,8 @@ pub struct Setting {
     pub seed: u64,
     /// The kernel's settings.
     pub policy: Policy,
+    /// What goes wrong.
+    pub faults: Faults,
 }
 
 /// Who decides.
@@ -89,12 +102,17 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// What will happen.
+/// What will happen. Numbers are turns of an attempt: what was announced for an earlier one is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
-    Ends(AttemptId),
+    Ends(AttemptId, u32),
     Arrives(usize),
     Reports(AttemptId),
+    Saves(AttemptId, u32),
+    Saved(AttemptId, u32),
+    Fails(AttemptId, u32, Why),
+    Looked(AttemptId),
+    Strikes(Strike),
     Round,
 }
 
@@ -107,6 +125,8 @@ pub struct World<'a> {
     /// By node: its GPU type's place in `gpu_types`.
     types_of: BTreeMap<NodeName, usize>,
     runs: Vec<Run>,
+    /// By node of the cluster: what is wrong with it.
+    machines: Vec<Machine>,
     /// By job id: its place in `runs`.
     places: Vec<usize>,
     state: State,
@@ -133,6 +153,8 @@ pub struct Tally {
     pub cycles: u64,
     /// How long each took, in microseconds.
     pub cycle_us: Vec<u32>,
+    /// GPU-milliseconds that were held until the last job came.
+    pub held_coming_gpu_ms: f64,
     /// Jobs that were not simulated.
     pub refused: Vec<Refused>,
 }
@@ -170,6 +192,7 @@ impl<'a> World<'a> {
             gpu_types,
             types_of,
             runs: Vec::with_capacity(workload.jobs.len()),
+            machines: vec![Machine::default(); setting.cluster.nodes.len()],
             places: Vec::new(),
             state: State::default(),
             now: BEGIN,
@@ -186,7 +209,7 @@ impl<'a> World<'a> {
         };
         for (job, course) in workload.jobs.iter().zip(courses) {
             let place = world.runs.len();
-            let (claims, step_claims) = noise.next();
+            let claims = noise.next();
             let course = course.unwrap_or_else(|reason| {
                 world.refuse(job, reason);
                 Course {
@@ -197,28 +220,21 @@ impl<'a> World<'a> {
                 world.announce(BEGIN.after(job.submitted), Happening::Arrives(place));
                 world.to_come += 1;
             }
-            world.runs.push(Run {
-                record: Record {
-                    submitted: job.submitted,
-                    started: None,
-                    ended: None,
-                    gpus: 0.0,
-                    best_ms: course.best_ms(),
-                    held_gpu_ms: 0.0,
-                    idle_gpu_ms: 0.0,
-                    lost_gpu_ms: 0.0,
-                    preemptions: 0,
-                },
-                course,
-                done: 0.0,
-                on: None,
-                claims,
-                step_claims,
-                id: None,
-            });
+            let record = Record::new(job.submitted, course.best_ms());
+            let fate = Fate::draw(&setting.faults, setting.seed, place, course.best_ms());
+            world.runs.push(Run::new(course, record, claims, fate));
         }
         world.begin();
         world
+    }
+
+    /// Of the GPUs that each job asks for it uses this part.
+    #[must_use]
+    pub fn with_used(mut self, parts: &[f64]) -> Self {
+        for (run, part) in self.runs.iter_mut().zip(parts) {
+            run.fate.used = *part;
+        }
+        self
     }
 
     /// Submits these jobs, one for each of the workload. Jobs that they wait for are counted in the workload, from 1.
@@ -250,6 +266,7 @@ impl<'a> World<'a> {
         if self.setting.cluster.rounds.is_some() {
             self.announce(BEGIN, Happening::Round);
         }
+        self.begin_strikes();
     }
 
     /// Runs until every job has ended or nothing more can happen. `on_progress` is told the number of jobs done, and says
@@ -301,8 +318,13 @@ impl<'a> World<'a> {
     fn happen(&mut self, happening: Happening) -> bool {
         match happening {
             Happening::Arrives(place) => self.arrive(place),
-            Happening::Ends(attempt) => return self.end(attempt),
+            Happening::Ends(attempt, turn) => return self.end(attempt, turn),
             Happening::Reports(attempt) => self.report(attempt),
+            Happening::Saves(attempt, turn) => self.saves(attempt, turn),
+            Happening::Saved(attempt, turn) => self.saved(attempt, turn),
+            Happening::Fails(attempt, turn, why) => self.fails(attempt, turn, why),
+            Happening::Looked(attempt) => self.looked(attempt),
+            Happening::Strikes(strike) => self.strike(strike),
             Happening::Round => {
                 self.round_due = true;
                 if self.to_come > 0 {

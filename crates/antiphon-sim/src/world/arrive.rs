@@ -1,7 +1,7 @@
 //! How a job comes: what is submitted for it, and whether the cluster takes it at all.
 
 use antiphon_kernel::admit;
-use antiphon_types::{Command, Estimate, JobId, JobSpec, Millis};
+use antiphon_types::{Command, Estimate, JobId, JobSpec, Millis, Rung};
 
 use super::{Knowledge, Refused, World, number, spec_of};
 use crate::course::span;
@@ -9,11 +9,13 @@ use crate::workload::TraceJob;
 
 impl World<'_> {
     pub(super) fn arrive(&mut self, place: usize) {
+        if place + 1 == self.runs.len() {
+            let held = self.runs.iter().map(|run| run.held_gpu_ms(self.now));
+            self.tally.held_coming_gpu_ms = held.sum();
+        }
         let job = &self.workload.jobs[place];
         let run = &self.runs[place];
-        let mut spec = self
-            .submitted(place)
-            .unwrap_or_else(|| spec_of(job, &run.course, &self.gpu_types));
+        let mut spec = self.submitted(place).unwrap_or_else(|| self.asked(place));
         if self.setting.knowledge == Knowledge::Durations {
             let expected =
                 span(run.course.best_ms() / run.claims.max(1e-6)).max(Millis::from_millis(1));
@@ -48,6 +50,23 @@ impl World<'_> {
             name: job.name.clone(),
             reason,
         });
+    }
+
+    /// The job of a place as its trace has it, with what is tried when it fails.
+    fn asked(&self, place: usize) -> JobSpec {
+        let (job, run) = (&self.workload.jobs[place], &self.runs[place]);
+        let mut spec = spec_of(job, &run.course, &self.gpu_types);
+        let faults = &self.setting.faults;
+        spec.retry = faults.retry.spec();
+        if !run.fate.saves {
+            spec.checkpoint = None;
+        }
+        let rung = |step: u32| Rung {
+            name: format!("step {step}"),
+            ..Rung::default()
+        };
+        spec.ladder = (1..=faults.retry.ladder).map(rung).collect();
+        spec
     }
 
     /// The job of a place as it was really submitted.

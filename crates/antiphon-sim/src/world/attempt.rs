@@ -1,13 +1,13 @@
-//! An attempt from its launch to its end: what it holds meanwhile, what its training loop says, how it gives way.
+//! An attempt from its launch to its end: what comes next in it, what its training loop says, and how its tasks end.
 
 use antiphon_types::{
-    Ack, AckBody, Allocation, AttemptId, Body, Bytes, Checkpoint, DirectiveId, Exit, ExitClass,
-    Finding, JobId, Millis, NodeName, Observation, TaskId, Timestamp,
+    Allocation, AttemptId, Body, Exit, Finding, Millis, NodeName, Observation, TaskId, Timestamp,
 };
 
-use super::record::Record;
-use super::{BEGIN, Happening, Knowledge, World, since, whole};
-use crate::course::{Course, Site, span};
+use super::fail::Why;
+use super::run::{Doing, On};
+use super::{BEGIN, Happening, Knowledge, World, whole};
+use crate::course::{Site, span};
 use crate::figure;
 
 /// What a trainer has seen before its first word on how long it will take: a step time needs some steps.
@@ -16,37 +16,15 @@ const REPORTS_AFTER: Millis = Millis::from_secs(120);
 /// A step of a simulated training at its best speed.
 const STEP_MS: f64 = 1_000.0;
 
-/// A job as it goes.
-pub(super) struct Run {
-    pub(super) course: Course,
-    pub(super) record: Record,
-    /// What it has done, in milliseconds at its best, up to `since` where it runs.
-    pub(super) done: f64,
-    pub(super) on: Option<On>,
-    /// What its loop says that it will do, as a part of what it really does.
-    pub(super) claims: f64,
-    /// The time of a step as it reports it, as a part of the true one.
-    pub(super) step_claims: f64,
-    pub(super) id: Option<JobId>,
-}
-
-/// An attempt that runs.
-#[derive(Clone)]
-pub(super) struct On {
-    pub(super) attempt: AttemptId,
-    pub(super) site: Site,
-    pub(super) launched: Timestamp,
-    /// When work begins.
-    pub(super) since: Timestamp,
-    pub(super) gpus: f64,
-}
-
 impl World<'_> {
     pub(super) fn launch(&mut self, attempt: AttemptId, allocation: &Allocation) {
         let place = self.place_of(attempt.job);
         let site = self.site(allocation);
         let gpus = figure::gpus(allocation.gpu_amount());
         let cluster = &self.setting.cluster;
+        let interval = self.interval(allocation, gpus);
+        let speed = self.slowest(allocation);
+        let pace = self.pace(attempt);
         let run = &mut self.runs[place];
         let first = run.record.started.is_none();
         let cost = match cluster.wide {
@@ -59,15 +37,25 @@ impl World<'_> {
         run.record.gpus = gpus;
         let rest = run.course.rest_ms(run.done, site);
         assert!(rest.is_finite(), "{attempt} was placed where it cannot run");
+        let interval = interval.filter(|_| run.fate.saves);
         run.on = Some(On {
             attempt,
             site,
             launched: self.now,
+            begins,
             since: begins,
             gpus,
+            doing: Doing::Work,
+            speed,
+            pace,
+            interval,
+            saves_at: interval.map(|interval| begins.after(interval)),
+            turn: 0,
+            stopped_for: None,
         });
-        self.announce(begins.after(span(rest.ceil())), Happening::Ends(attempt));
-        if self.setting.knowledge == Knowledge::Progress {
+        let attached = run.fate.attached;
+        self.go_on(place);
+        if self.setting.knowledge == Knowledge::Progress && attached {
             let at = begins.after(REPORTS_AFTER);
             self.announce(at, Happening::Reports(attempt));
         }
@@ -79,8 +67,15 @@ impl World<'_> {
             };
             self.event(Body::Observation(Observation::TaskStarted { task }));
         }
-        let step = whole(self.runs[place].done / STEP_MS);
-        self.event(Body::Observation(Observation::Attached { attempt, step }));
+        if attached {
+            let step = self.step(place);
+            self.event(Body::Observation(Observation::Attached { attempt, step }));
+        }
+    }
+
+    /// The step that a job's training stands at.
+    pub(super) fn step(&self, place: usize) -> u64 {
+        whole(self.runs[place].done / STEP_MS)
     }
 
     /// On which GPU type an allocation lies, and whether on more nodes than it needs.
@@ -95,73 +90,48 @@ impl World<'_> {
         }
     }
 
-    /// A training loop says how far it is.
-    pub(super) fn report(&mut self, attempt: AttemptId) {
-        let place = self.place_of(attempt.job);
-        let run = &self.runs[place];
-        let Some(on) = run.on.as_ref().filter(|on| on.attempt == attempt) else {
+    /// Announces what comes next for an attempt that works: its end, a save, a failure of its own, whatever is first.
+    pub(super) fn go_on(&mut self, place: usize) {
+        let run = &mut self.runs[place];
+        let Some(on) = run.on.as_mut() else {
             return;
         };
-        let done = run.done_at(self.now);
-        let step = whole(done / STEP_MS);
-        let total = whole(run.course.best_ms() / run.claims / STEP_MS).max(step + 1);
-        let step_ms = STEP_MS / run.course.rate(done, on.site) * run.step_claims;
-        self.event(Body::Finding(Finding::Progress {
-            attempt,
-            step,
-            steps_total: total,
-            step_time: span(step_ms).max(Millis::from_millis(1)),
-        }));
+        on.turn += 1;
+        let (attempt, turn, from) = (on.attempt, on.turn, on.since.max(self.now));
+        let (saves_at, gpus) = (on.saves_at, on.gpus);
+        let ends = from.after(span(run.until(f64::INFINITY).ceil()));
+        let after = |ms: f64| from.after(span(ms.ceil()));
+        let flaw = run
+            .fate
+            .flaw
+            .map(|flaw| (after(run.until(flaw.at)), Why::Flaw));
+        let glitch = after(run.fate.glitch_in.max(0.0) / gpus.max(1e-9));
+        let glitch = (glitch, Why::Glitch);
+        let flaw = flaw.filter(|_| !self.is_past_flaw(place));
+        let looked = self.looked_at(place, from);
+        let fails = flaw.into_iter().chain([glitch]).min();
+        let next = saves_at.filter(|at| *at < ends);
+        let fails = fails.filter(|(at, _)| *at < ends && next.is_none_or(|next| *at <= next));
+        match (fails, next) {
+            (Some((at, why)), _) => self.announce(at, Happening::Fails(attempt, turn, why)),
+            (None, Some(at)) => self.announce(at, Happening::Saves(attempt, turn)),
+            (None, None) => self.announce(ends, Happening::Ends(attempt, turn)),
+        }
+        if let Some(at) = looked {
+            self.announce(at, Happening::Looked(attempt));
+        }
     }
 
-    /// A training loop saves and ends, as it was asked to.
-    pub(super) fn give_way(&mut self, attempt: AttemptId, directive: Option<DirectiveId>) {
+    /// An attempt has done all there was to do; says so unless it was stopped meanwhile.
+    pub(super) fn end(&mut self, attempt: AttemptId, turn: u32) -> bool {
         let place = self.place_of(attempt.job);
         let run = &mut self.runs[place];
-        if run.on.as_ref().is_none_or(|on| on.attempt != attempt) {
-            return;
-        }
-        run.done = run.done_at(self.now);
-        run.record.preemptions += 1;
-        run.leave(self.now);
-        let step = whole(run.done / STEP_MS);
-        let checkpoint = Checkpoint {
-            attempt,
-            step,
-            path: format!("step-{step}"),
-            bytes: Bytes::ZERO,
-            save: Millis::ZERO,
-            manifest: String::new(),
-            at: self.now,
-        };
-        self.event(Body::Observation(Observation::Checkpointed { checkpoint }));
-        if let Some(directive) = directive {
-            let body = AckBody::Applied { slot: step };
-            let ack = Ack { directive, body };
-            self.event(Body::Observation(Observation::Acknowledged {
-                attempt,
-                ack,
-            }));
-        }
-        let exit = Exit::Code {
-            code: 0,
-            class: Some(ExitClass::Preempted),
-            evidence: String::new(),
-        };
-        self.end_tasks(attempt, &exit);
-    }
-
-    /// An attempt has done all there was to do, unless it was stopped meanwhile.
-    pub(super) fn end(&mut self, attempt: AttemptId) -> bool {
-        let place = self.place_of(attempt.job);
-        let run = &mut self.runs[place];
-        if run.on.as_ref().is_none_or(|on| on.attempt != attempt) {
+        if !run.is_on(attempt, turn) {
             return false;
         }
-        run.done = run.course.best_ms();
-        run.record.ended = Some(self.now.since(BEGIN));
         run.leave(self.now);
-        self.to_come -= 1;
+        run.done = run.course.best_ms();
+        self.has_ended(place);
         let exit = Exit::Code {
             code: 0,
             class: None,
@@ -171,40 +141,79 @@ impl World<'_> {
         true
     }
 
-    fn end_tasks(&mut self, attempt: AttemptId, exit: &Exit) {
-        let active = self
-            .state
-            .job(attempt.job)
-            .and_then(|job| job.state.active());
-        let tasks: Vec<TaskId> = active
-            .filter(|active| active.attempt == attempt)
-            .map(|active| active.tasks().map(|(task, _)| task).collect())
-            .unwrap_or_default();
-        for task in tasks {
+    /// A job is done.
+    pub(super) fn has_ended(&mut self, place: usize) {
+        let run = &mut self.runs[place];
+        run.record.ended = Some(self.now.since(BEGIN));
+        run.turned_out();
+        self.to_come -= 1;
+    }
+
+    /// Ends every task of an attempt that has not ended.
+    pub(super) fn end_tasks(&mut self, attempt: AttemptId, exit: &Exit) {
+        for (task, _) in self.tasks(attempt) {
             let exit = exit.clone();
             self.event(Body::Observation(Observation::TaskEnded { task, exit }));
         }
     }
-}
 
-impl Run {
-    /// What it has done by now.
-    pub(super) fn done_at(&self, now: Timestamp) -> f64 {
-        match &self.on {
-            Some(on) if on.since < now => {
-                let elapsed = since(on.since, now);
-                self.course.advance(self.done, elapsed, on.site)
-            }
-            Some(_) | None => self.done,
+    /// The tasks of an attempt, with their nodes.
+    pub(super) fn tasks(&self, attempt: AttemptId) -> Vec<(TaskId, NodeName)> {
+        let job = self.state.job(attempt.job);
+        let active = job.and_then(|job| job.state.active());
+        active
+            .filter(|active| active.attempt == attempt)
+            .map(|active| {
+                let nodes = active.allocation.tasks.iter().map(|task| task.node.clone());
+                active.tasks().map(|(task, _)| task).zip(nodes).collect()
+            })
+            .unwrap_or_default()
+    }
+
+    /// A training loop says how far it is.
+    pub(super) fn report(&mut self, attempt: AttemptId) {
+        let place = self.place_of(attempt.job);
+        let run = &self.runs[place];
+        let on = run.on.as_ref().filter(|on| on.attempt == attempt);
+        let Some(on) = on.filter(|on| on.doing == Doing::Work) else {
+            return;
+        };
+        let done = run.done_at(self.now);
+        let step = whole(done / STEP_MS);
+        let total = whole(run.course.best_ms() / run.claims / STEP_MS).max(step + 1);
+        let rate = run.course.rate(done, on.site) * on.speed * on.pace;
+        let step_ms = STEP_MS / rate * run.step_claims;
+        self.event(Body::Finding(Finding::Progress {
+            attempt,
+            step,
+            steps_total: total,
+            step_time: span(step_ms).max(Millis::from_millis(1)),
+        }));
+    }
+
+    /// The speed of an attempt's nodes has changed: what was said and announced no longer holds.
+    pub(super) fn change_speed(&mut self, place: usize, speed: f64) {
+        let now = self.now;
+        let run = &mut self.runs[place];
+        run.reckon(now);
+        let Some(on) = run.on.as_mut() else {
+            return;
+        };
+        on.speed = speed;
+        let attempt = on.attempt;
+        let works = on.doing == Doing::Work;
+        if works {
+            self.go_on(place);
+        }
+        if works && self.setting.knowledge == Knowledge::Progress && self.runs[place].fate.attached
+        {
+            let at = self.since_of(place).after(REPORTS_AFTER);
+            self.announce(at, Happening::Reports(attempt));
         }
     }
 
-    /// Writes down what the attempt that ends now has held.
-    pub(super) fn leave(&mut self, now: Timestamp) {
-        let Some(on) = self.on.take() else {
-            return;
-        };
-        self.record.held_gpu_ms += on.gpus * since(on.launched, now);
-        self.record.idle_gpu_ms += on.gpus * since(on.launched, on.since.min(now));
+    fn since_of(&self, place: usize) -> Timestamp {
+        let on = self.runs[place].on.as_ref();
+        on.map_or(self.now, |on| on.since.max(self.now))
     }
 }

@@ -1,9 +1,9 @@
 //! A cycle of the kernel at one time: it decides until nothing follows, a published policy in its place where one is asked.
 
 use antiphon_kernel::{check, decide, next_timer};
-use antiphon_types::{Action, Body, Command, Decision, Millis, Timestamp};
+use antiphon_types::{Action, AttemptId, Body, Command, Decision, Millis, Outcome, Timestamp};
 
-use super::{BEGIN, Decider, Knowledge, World, since};
+use super::{BEGIN, Decider, Knowledge, World};
 use crate::peer::{Live, Scene};
 
 impl World<'_> {
@@ -80,7 +80,19 @@ impl World<'_> {
         };
         let actions = peer.decide(&self.scene());
         self.decider = Decider::Peer(peer);
-        decision.actions.extend(actions);
+        // Who is saving already has been asked.
+        let again = |action: &Action| match action {
+            Action::Terminate { attempt, .. } => self.gives_way(*attempt),
+            _ => false,
+        };
+        decision
+            .actions
+            .extend(actions.into_iter().filter(|action| !again(action)));
+    }
+
+    fn gives_way(&self, attempt: AttemptId) -> bool {
+        let on = self.runs[self.place_of(attempt.job)].on.as_ref();
+        on.is_some_and(|on| on.stopped_for.is_some())
     }
 
     /// What a published policy sees.
@@ -88,19 +100,15 @@ impl World<'_> {
         let known = self.setting.knowledge == Knowledge::Durations;
         let jobs = self.runs.iter().enumerate().filter_map(|(place, run)| {
             let id = run.id?;
-            if run.record.ended.is_some() {
+            if run.is_over() || run.not_before > self.now {
                 return None;
             }
-            let held = run
-                .on
-                .as_ref()
-                .map(|on| on.gpus * since(on.launched, self.now));
             Some(Live {
                 place,
                 id,
                 job: &self.workload.jobs[place],
                 submitted: BEGIN.after(run.record.submitted),
-                attained_gpu_ms: run.record.held_gpu_ms + held.unwrap_or(0.0),
+                attained_gpu_ms: run.held_gpu_ms(self.now),
                 done: run.done_at(self.now),
                 best_ms: (known || self.setting.cluster.table.is_some())
                     .then_some(run.record.best_ms),
@@ -128,23 +136,42 @@ impl World<'_> {
                 self.launch(*attempt, allocation);
                 false
             }
-            Action::Yield {
-                attempt, directive, ..
-            } => {
-                self.give_way(*attempt, Some(*directive));
+            Action::Yield { .. } | Action::Terminate { .. } | Action::Kill { .. } => {
+                self.stop(action)
+            }
+            Action::Settle { attempt, outcome } => {
+                self.settled(*attempt, outcome);
                 true
             }
-            Action::Terminate { attempt, .. } => {
-                self.give_way(*attempt, None);
-                true
+            Action::PutAside { .. } => {
+                self.look_after(action);
+                false
             }
-            Action::Settle { .. } => true,
-            Action::Kill { .. }
-            | Action::Direct { .. }
+            Action::Direct { .. }
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
-            | Action::PutAside { .. }
             | Action::Abandon { .. } => false,
+        }
+    }
+
+    /// The kernel has said what becomes of a job whose attempt has ended.
+    fn settled(&mut self, attempt: AttemptId, outcome: &Outcome) {
+        let place = self.place_of(attempt.job);
+        let run = &mut self.runs[place];
+        let class = match outcome {
+            Outcome::Failed { class } => Some(*class),
+            Outcome::Canceled => None,
+            Outcome::Retried { not_before, .. } => {
+                run.not_before = *not_before;
+                return;
+            }
+            Outcome::Succeeded | Outcome::Held | Outcome::Requeued => return,
+        };
+        // What somebody ended because it had learned enough was done before it was canceled.
+        if !run.is_over() {
+            run.record.failed = Some((self.now.since(BEGIN), class));
+            run.give_up();
+            self.to_come -= 1;
         }
     }
 }
