@@ -55,7 +55,7 @@ pub struct Checkpoints {
     #[serde(deserialize_with = "form::interval")]
     pub interval: Interval,
     /// How long the training stands still for a save.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub save: Millis,
     /// Jobs that save at all; the others begin anew.
     pub saving_permille: u32,
@@ -83,10 +83,10 @@ pub struct Retry {
     /// Failed attempts that are followed by another.
     pub retries_max: u32,
     /// Wait before the first retry; doubles each time.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub backoff_first: Millis,
     /// The longest wait.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub backoff_max: Millis,
     /// Steps of each job's out-of-memory ladder.
     pub ladder: u32,
@@ -107,13 +107,13 @@ pub struct Requests {
 #[serde(deny_unknown_fields)]
 pub struct Outage {
     /// Mean time between failures of one of them.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub mtbf: Millis,
     /// How long what runs there hangs until somebody notices.
-    #[serde(default, deserialize_with = "form::span")]
+    #[serde(default, deserialize_with = "crate::form::span")]
     pub noticed_after: Millis,
     /// How long it is away.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub repair: Millis,
 }
 
@@ -122,7 +122,7 @@ pub struct Outage {
 #[serde(deny_unknown_fields)]
 pub struct Glitch {
     /// Mean running time of one GPU between them.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub mtbf: Millis,
 }
 
@@ -159,15 +159,15 @@ pub struct Memory {
 #[serde(deny_unknown_fields)]
 pub struct Straggler {
     /// Mean time of one node between them.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub mtbf: Millis,
     /// How long each lasts.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub lasts: Millis,
     /// Its speed meanwhile, in thousandths.
     pub speed_permille: u32,
     /// When somebody takes it out of service, with a checkpoint of what runs there; nobody does by default.
-    #[serde(default, deserialize_with = "form::maybe_span")]
+    #[serde(default, deserialize_with = "crate::form::maybe_span")]
     pub drained_after: Option<Millis>,
 }
 
@@ -176,13 +176,13 @@ pub struct Straggler {
 #[serde(deny_unknown_fields)]
 pub struct Spot {
     /// Mean time of one node between them.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub mtbf: Millis,
     /// How long before it is said.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub notice: Millis,
     /// How long it is away.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub away: Millis,
 }
 
@@ -191,15 +191,15 @@ pub struct Spot {
 #[serde(deny_unknown_fields)]
 pub struct Maintenance {
     /// From one window to the next.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub every: Millis,
     /// Nodes of each.
     pub nodes: u32,
     /// How long each lasts.
-    #[serde(deserialize_with = "form::span")]
+    #[serde(deserialize_with = "crate::form::span")]
     pub lasts: Millis,
     /// How long before it is planned.
-    #[serde(default, deserialize_with = "form::span")]
+    #[serde(default, deserialize_with = "crate::form::span")]
     pub notice: Millis,
 }
 
@@ -217,7 +217,7 @@ pub struct Loss {
     #[serde(default)]
     pub after_permille: u32,
     /// When somebody looks, and ends them; nobody does by default.
-    #[serde(default, deserialize_with = "form::maybe_span")]
+    #[serde(default, deserialize_with = "crate::form::maybe_span")]
     pub noticed_after: Option<Millis>,
 }
 

@@ -9,6 +9,7 @@ pub mod course;
 pub mod delay;
 pub mod faults;
 mod figure;
+mod form;
 pub mod generate;
 pub mod outcome;
 pub mod peer;

@@ -18,7 +18,7 @@ mod strike;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use antiphon_kernel::{State, apply};
+use antiphon_kernel::{State, apply, check};
 use antiphon_types::{
     AttemptId, Body, Command, Event, JobSpec, Millis, NodeName, Observation, Policy, Seq, Timestamp,
 };
@@ -142,6 +142,8 @@ pub struct World<'a> {
     stopwatch: &'a dyn Fn() -> u64,
     /// By job of the workload: what was really submitted; empty where that is formed from the workload.
     specs: &'a [JobSpec],
+    /// Whether every invariant is checked after every event.
+    checked: bool,
 }
 
 /// What was counted on the way.
@@ -206,6 +208,7 @@ impl<'a> World<'a> {
             tally: Tally::default(),
             stopwatch,
             specs: &[],
+            checked: false,
         };
         for (job, course) in workload.jobs.iter().zip(courses) {
             let place = world.runs.len();
@@ -234,6 +237,13 @@ impl<'a> World<'a> {
         for (run, part) in self.runs.iter_mut().zip(parts) {
             run.fate.used = *part;
         }
+        self
+    }
+
+    /// Checks every invariant of the kernel after every event: for tests, as it takes long.
+    #[must_use]
+    pub const fn checked(mut self) -> Self {
+        self.checked = true;
         self
     }
 
@@ -379,6 +389,11 @@ impl<'a> World<'a> {
         serde_json::to_writer(&mut self.buffer, &event).expect("an event is plain data");
         self.digest.update(&self.buffer);
         apply(&mut self.state, &event);
+        if self.checked
+            && let Err(wrong) = check::invariants(&self.state)
+        {
+            panic!("after event {} at {:?}: {wrong}", event.seq, self.now);
+        }
         self.tally.events += 1;
     }
 

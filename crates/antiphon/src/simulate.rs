@@ -198,7 +198,7 @@ const fn usual(format: Format) -> Option<&'static str> {
         Format::Shockwave => Some("shockwave"),
         Format::Pollux => Some("pollux"),
         Format::ElasticFlow => Some("elasticflow"),
-        Format::Acme => Some("kalos"),
+        Format::Acme | Format::Load => Some("kalos"),
         Format::Philly
         | Format::Chronus
         | Format::Tiresias

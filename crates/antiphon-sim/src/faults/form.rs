@@ -1,21 +1,11 @@
-//! How spans, intervals and shares stand in a file of faults. Says nothing of which values make sense together.
+//! How intervals stand in a file of faults, and shares that are left out. Says nothing of which values make sense together.
 
 use std::borrow::Cow;
 
-use antiphon_types::Millis;
 use serde::de::Error as _;
 use serde::{Deserialize as _, Deserializer};
 
 use super::Interval;
-
-pub(super) fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Millis, D::Error> {
-    let text = Cow::<'de, str>::deserialize(from)?;
-    text.parse().map_err(D::Error::custom)
-}
-
-pub(super) fn maybe_span<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Millis>, D::Error> {
-    span(from).map(Some)
-}
 
 pub(super) fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Interval, D::Error> {
     let text = Cow::<'de, str>::deserialize(from)?;
