@@ -155,7 +155,8 @@ fn go_on(
     }
 }
 
-/// Running jobs on nodes whose maintenance has begun, each with one of those nodes.
+/// Running jobs on nodes whose maintenance has begun, each with one of those nodes. What has ended just then is settled, not
+/// stopped.
 fn in_maintenance(state: &State) -> impl Iterator<Item = (&Job, &NodeName)> {
     let now = state.now;
     let begun = state
@@ -173,8 +174,8 @@ fn in_maintenance(state: &State) -> impl Iterator<Item = (&Job, &NodeName)> {
         })
         .filter(|(job, _)| {
             matches!(
-                job.state,
-                JobState::Starting { .. } | JobState::Running { .. }
+                &job.state,
+                JobState::Starting { active } | JobState::Running { active } if !active.is_over()
             )
         })
         .filter(move |(job, _)| met.insert(job.id))

@@ -21,6 +21,7 @@ mod kinds;
 use antiphon_types::{Class, GpuAmount, Millis};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde::Deserialize;
 
 use crate::trace::{job, rounded};
 use crate::workload::{End, TraceJob, Work, Workload};
@@ -28,7 +29,8 @@ use clock::Clock;
 use kinds::{Kind, between, gang, kinds};
 
 /// One of the two clusters of the trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Cluster {
     /// 2,416 GPUs: few jobs that train, large; 93 of 100 evaluate.
     #[default]
@@ -38,7 +40,8 @@ pub enum Cluster {
 }
 
 /// What is to be made.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Load {
     /// The same seed makes the same load.
     pub seed: u64,
@@ -52,6 +55,7 @@ pub struct Load {
     pub load_permille: u32,
     /// Over which time they come. Where it is named, all run times are scaled by one factor so that the load comes out;
     /// otherwise it follows from load and run times.
+    #[serde(deserialize_with = "crate::form::maybe_span")]
     pub span: Option<Millis>,
     /// Teams, of unequal size: the second has half the jobs of the first, the third a third.
     pub teams: u32,
@@ -70,7 +74,8 @@ pub struct Load {
 }
 
 /// How the rate at which jobs come changes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Rhythm {
     /// How far the hours of a day differ, in thousandths: 600 is 1.6 times the mean at the peak, 0.4 times at night.
     pub day_permille: u32,
@@ -81,6 +86,7 @@ pub struct Rhythm {
     /// Times of rush, spread evenly over the span: a release, the end of a quarter.
     pub rushes: u32,
     /// How long a rush lasts.
+    #[serde(deserialize_with = "crate::form::span")]
     pub rush: Millis,
     /// The rate in a rush, in thousandths of the ordinary.
     pub rush_permille: u32,

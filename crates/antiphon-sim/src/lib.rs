@@ -6,6 +6,10 @@
 pub mod bound;
 pub mod cluster;
 pub mod course;
+pub mod delay;
+pub mod faults;
+mod figure;
+mod form;
 pub mod generate;
 pub mod outcome;
 pub mod peer;

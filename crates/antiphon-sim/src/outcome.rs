@@ -1,9 +1,13 @@
 //! What came of one simulation, in the figures that policies are compared by.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::bound::Bounds;
-use crate::world::{Finished, Record};
+use crate::delay::Delay;
+use crate::figure::{mean, part, quantile, sorted};
+use crate::world::{Cause, Finished, Record};
 
 /// A run of one policy on one workload. Shares in 0..1; nothing where a figure does not apply.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -44,6 +48,8 @@ pub struct Outcome {
     pub bound_makespan_s: Option<f64>,
     /// Held GPU-time over all GPU-time up to the last end.
     pub gpu_utilization: Option<f64>,
+    /// The same up to the last submission: how full the cluster is while jobs come.
+    pub gpu_utilization_coming: Option<f64>,
     /// GPU-time that brought jobs forward over GPU-time held.
     pub goodput: Option<f64>,
     /// Fragmented GPUs as a share of the idle ones (placement alone).
@@ -56,8 +62,14 @@ pub struct Outcome {
     pub fragmented: Option<f64>,
     /// Attempts stopped for others.
     pub preemptions: u64,
+    /// Jobs that were given up, by themselves or by a person.
+    pub failed: usize,
+    /// Attempts that failed.
+    pub failures: u64,
     /// GPU-hours held in which nothing was done, or what was done was lost.
     pub lost_gpu_hours: f64,
+    /// The same by cause; causes that took nothing are left out.
+    pub lost_gpu_hours_by_cause: BTreeMap<&'static str, f64>,
     /// GPU-hours held.
     pub gpu_hours: f64,
     /// What they cost, where prices are known.
@@ -68,6 +80,8 @@ pub struct Outcome {
     pub finish_time_fairness_worst: Option<f64>,
     /// Share of jobs whose ratio is above 1.05.
     pub finish_time_unfair_share: Option<f64>,
+    /// How long jobs of each class wait.
+    pub delays: Vec<Delay>,
     /// Entries of the log.
     pub events: u64,
     /// Calls of `decide`.
@@ -119,16 +133,30 @@ impl Outcome {
         self.bound_avg_jct_s = bounds.map(|bounds| bounds.avg_jct_s);
         self.bound_makespan_s = bounds.map(|bounds| bounds.makespan_s);
         let held: f64 = records.iter().map(|record| record.held_gpu_ms).sum();
-        let lost: f64 = records
-            .iter()
-            .map(|record| record.idle_gpu_ms + record.lost_gpu_ms)
-            .sum();
+        let lost: f64 = records.iter().map(|record| record.lost.total()).sum();
         self.gpu_hours = held / 3.6e6;
         self.lost_gpu_hours = lost / 3.6e6;
         self.gpu_utilization = self
             .makespan_s
             .filter(|makespan| *makespan > 0.0)
             .map(|makespan| held / 1_000.0 / (gpus * makespan));
+        let coming = records.iter().map(|record| record.submitted).max();
+        self.gpu_utilization_coming = coming
+            .map(seconds)
+            .filter(|coming| *coming > 0.0)
+            .map(|coming| finished.tally.held_coming_gpu_ms / 1_000.0 / (gpus * coming));
+        for cause in Cause::ALL {
+            let by = |record: &&Record| record.lost.by(cause);
+            let gpu_ms: f64 = records.iter().map(by).sum();
+            if gpu_ms > 0.0 {
+                let hours = gpu_ms / 3.6e6;
+                self.lost_gpu_hours_by_cause.insert(cause.name(), hours);
+            }
+        }
+        let failed = |record: &&&Record| record.failed.is_some();
+        self.failed = records.iter().filter(failed).count();
+        let failures = |record: &&Record| u64::from(record.failures);
+        self.failures = records.iter().map(failures).sum();
         self.goodput = (held > 0.0).then(|| 1.0 - lost / held);
         self.preemptions = records
             .iter()
@@ -174,29 +202,4 @@ impl Outcome {
         let count = met.iter().filter(|met| **met).count();
         self.deadlines_met = (!met.is_empty()).then(|| part(count, met.len()));
     }
-}
-
-fn part(count: usize, of: usize) -> f64 {
-    let number = |count: usize| f64::from(u32::try_from(count).expect("few jobs"));
-    number(count) / number(of)
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    let count = f64::from(u32::try_from(values.len()).ok()?);
-    (count > 0.0).then(|| values.iter().sum::<f64>() / count)
-}
-
-/// The smallest value that at least this part does not exceed.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
-    let count = f64::from(u32::try_from(sorted.len()).ok()?);
-    let rank = crate::course::span((part * count).ceil().max(1.0)).as_millis();
-    sorted
-        .get(usize::try_from(rank).ok()?.checked_sub(1)?)
-        .copied()
 }

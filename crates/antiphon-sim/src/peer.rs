@@ -11,7 +11,7 @@ pub mod placement;
 mod themis;
 
 use antiphon_kernel::State;
-use antiphon_types::{Action, GpuAmount, JobId, Timestamp};
+use antiphon_types::{Action, GpuAmount, JobId, Maintenance, NodeSpec, NodeState, Timestamp};
 
 use self::gavel::{Aim, Gavel};
 use crate::cluster::Cluster;
@@ -98,6 +98,21 @@ impl Scene<'_> {
         let nodes = self.cluster.nodes.iter();
         let of_type = nodes.filter(|node| node.gpu_type == *name);
         of_type.map(|node| node.gpus).sum()
+    }
+
+    /// The GPUs of a node that take tasks, one bit each: none while it is down or in maintenance.
+    fn usable(&self, spec: &NodeSpec) -> u64 {
+        let node = self.state.node(&spec.name);
+        let Some(node) = node.filter(|node| node.state == NodeState::Ready) else {
+            return 0;
+        };
+        let now = |window: &Maintenance| window.from <= self.now && self.now < window.until;
+        let mut windows = self.state.maintenance().iter();
+        if windows.any(|window| now(window) && window.nodes.contains(&spec.name)) {
+            return 0;
+        }
+        let lost = node.spec.gpus_lost.iter();
+        lost.fold(u64::MAX, |usable, gpu| usable & !(1 << gpu))
     }
 }
 

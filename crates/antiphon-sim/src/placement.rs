@@ -8,6 +8,7 @@ mod offer;
 
 use antiphon_types::GpuAmount;
 
+use crate::figure;
 use crate::peer::placement::PeerPlacer;
 use crate::trace::NodeRow;
 use crate::workload::Workload;
@@ -79,7 +80,7 @@ impl PlacementResult {
     /// The mean allocation in percent.
     #[must_use]
     pub fn mean(&self) -> f64 {
-        mean(&self.allocation)
+        figure::mean(&self.allocation).unwrap_or(0.0)
     }
 
     /// The standard deviation of the allocation over the shuffles, in percentage points.
@@ -91,22 +92,14 @@ impl PlacementResult {
             .iter()
             .map(|allocated| (allocated - mean) * (allocated - mean))
             .collect();
-        self::mean(&squares).sqrt()
+        figure::mean(&squares).unwrap_or(0.0).sqrt()
     }
 
     /// The mean share of fragmented GPUs in percent.
     #[must_use]
     pub fn mean_fragmented(&self) -> f64 {
-        mean(&self.fragmented)
+        figure::mean(&self.fragmented).unwrap_or(0.0)
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
-    if count == 0 {
-        return 0.0;
-    }
-    values.iter().sum::<f64>() / f64::from(count)
 }
 
 /// Offers the jobs of a workload to a cluster, in as many orders as asked for. All policies see the same orders.
@@ -159,18 +152,14 @@ pub fn run(
             .sum();
         result
             .fragmented
-            .push(100.0 * fragments / thousandths(cluster.all()));
+            .push(100.0 * fragments / figure::gpus(cluster.all()));
     }
     result.digest = digest.0;
     result
 }
 
 fn percent(part: GpuAmount, all: GpuAmount) -> f64 {
-    100.0 * thousandths(part) / thousandths(all)
-}
-
-fn thousandths(amount: GpuAmount) -> f64 {
-    f64::from(u32::try_from(amount.thousandths()).unwrap_or(u32::MAX))
+    100.0 * figure::gpus(part) / figure::gpus(all)
 }
 
 /// A digest that needs no crate: FNV-1a over little-endian words. It tells runs apart; it keeps nobody from forging one.

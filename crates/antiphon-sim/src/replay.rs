@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use antiphon_kernel::{Job, JobState, State, apply, decide};
 use antiphon_store::Entry;
 use antiphon_types::{
-    Action, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, JobId, JobSpec, Millis,
-    NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause, Timestamp,
+    Action, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, ExitClass, JobId, JobSpec,
+    Millis, NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause, Timestamp,
 };
 
 use crate::bound::bounds;
 use crate::course::{Course, millis};
+use crate::figure;
 use crate::outcome::Outcome;
 use crate::simulate::{Tables, courses};
 use crate::workload::{End, TraceJob, Work, Workload};
-use crate::world::{Decider, Finished, Record, Setting, Tally, World};
+use crate::world::{Cause, Decider, Finished, Record, Setting, Tally, World};
 
 /// What a recorded outcome is called among policies.
 pub const RECORDED: &str = "recorded";
@@ -201,17 +202,7 @@ fn take_in(state: &State, runs: &mut BTreeMap<JobId, Run>, at: Timestamp) {
         };
         let run = Run {
             spec: job.spec.clone(),
-            record: Record {
-                submitted: Millis::ZERO,
-                started: None,
-                ended: None,
-                gpus: 0.0,
-                best_ms: 0.0,
-                held_gpu_ms: 0.0,
-                idle_gpu_ms: 0.0,
-                lost_gpu_ms: 0.0,
-                preemptions: 0,
-            },
+            record: Record::new(Millis::ZERO, 0.0),
             submitted: at,
             kept: Millis::ZERO,
             end: None,
@@ -233,7 +224,7 @@ fn act(state: &State, runs: &mut BTreeMap<JobId, Run>, action: &Action, at: Time
             };
             let since = at.since(run.submitted);
             run.record.started.get_or_insert(since);
-            run.record.gpus = thousandths(allocation.gpu_amount().thousandths());
+            run.record.gpus = figure::gpus(allocation.gpu_amount());
         }
         Action::Settle { attempt, outcome } => {
             let run = runs.get_mut(&attempt.job);
@@ -257,12 +248,15 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
     let Some(active) = active.filter(|active| active.attempt == attempt) else {
         return;
     };
-    let gpus = thousandths(active.allocation.gpu_amount().thousandths());
+    let gpus = figure::gpus(active.allocation.gpu_amount());
     let held = gpus * millis(at.since(active.launched));
     let started = active.started.unwrap_or(at);
     let ran = at.since(started);
     run.record.held_gpu_ms += held;
-    run.record.idle_gpu_ms += gpus * millis(started.since(active.launched));
+    let first = attempt.number == 1;
+    let start = if first { Cause::Start } else { Cause::Restart };
+    let idle = gpus * millis(started.since(active.launched));
+    run.record.lost.add(start, idle);
     let saved = job
         .checkpoint
         .as_ref()
@@ -280,7 +274,8 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
         Became::Canceled => run.canceled = true,
         _ => {
             run.kept = run.kept + saved;
-            run.record.lost_gpu_ms += gpus * millis(ran.saturating_sub(saved));
+            let gone = gpus * millis(ran.saturating_sub(saved));
+            run.record.lost.add(lost_to(job, outcome), gone);
         }
     }
     if let JobState::Stopping { cause, .. } = &job.state {
@@ -440,6 +435,31 @@ fn gpus(nodes: &[NodeSpec]) -> f64 {
     nodes.iter().map(|node| f64::from(node.gpus)).sum()
 }
 
-fn thousandths(count: u64) -> f64 {
-    f64::from(u32::try_from(count).expect("few GPUs")) / 1_000.0
+/// What took the work that an attempt had not saved.
+const fn lost_to(job: &Job, outcome: &Became) -> Cause {
+    match (&job.state, outcome) {
+        (
+            _,
+            Became::Retried {
+                class: ExitClass::Hardware,
+                ..
+            },
+        ) => Cause::Hardware,
+        (
+            JobState::Stopping {
+                cause: StopCause::Drain { .. },
+                ..
+            },
+            _,
+        ) => Cause::Maintenance,
+        (
+            JobState::Stopping {
+                cause: StopCause::GangBroken { .. },
+                ..
+            },
+            _,
+        ) => Cause::Software,
+        (JobState::Stopping { .. }, _) => Cause::Preemption,
+        (_, _) => Cause::Software,
+    }
 }

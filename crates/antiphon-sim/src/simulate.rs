@@ -9,6 +9,7 @@ use antiphon_types::{Millis, Policy};
 use crate::bound::bounds;
 use crate::cluster::Cluster;
 use crate::course::{Course, millis};
+use crate::delay;
 use crate::outcome::Outcome;
 use crate::peer;
 use crate::profile::Profile;
@@ -263,17 +264,16 @@ pub fn simulate(
     on_progress: &mut dyn FnMut(usize) -> bool,
 ) -> (Outcome, Finished) {
     let began = stopwatch();
+    let all = setting.cluster.nodes.iter().map(|node| node.gpus).sum();
+    let (asked, used) = setting.faults.requested(workload, setting.seed, all);
+    let workload = asked.as_ref();
     let courses = courses(workload, &setting.cluster, tables);
     let known: Vec<Option<&Course>> = courses.iter().map(|course| course.as_ref().ok()).collect();
-    let gpus: f64 = setting
-        .cluster
-        .nodes
-        .iter()
-        .map(|node| f64::from(node.gpus))
-        .sum();
+    let gpus = f64::from(all);
     let bounds = bounds(workload, &known, gpus);
     drop(known);
-    let finished = World::new(workload, setting, decider, courses, stopwatch).run(on_progress);
+    let world = World::new(workload, setting, decider, courses, stopwatch).with_used(&used);
+    let finished = world.run(on_progress);
     let seconds = |span: Millis| millis(span) / 1_000.0;
     let mut outcome = Outcome {
         policy: name.to_owned(),
@@ -290,6 +290,7 @@ pub fn simulate(
         .map(|job| job.deadline.map(seconds))
         .collect();
     outcome.take(&finished, &deadlines, gpus, bounds);
+    outcome.delays = delay::by_class(workload, &finished.records);
     let nanos = stopwatch().saturating_sub(began);
     outcome.wall_s = Some(millis(Millis::from_millis(nanos / 1_000)) / 1e6);
     (outcome, finished)

@@ -13,6 +13,7 @@ mod error;
 mod fgd;
 mod gavel;
 mod kubernetes;
+mod load;
 mod mig;
 mod muri;
 mod philly;
@@ -103,11 +104,13 @@ pub enum Format {
     Sacct,
     /// What `kubectl get pods,jobs -o json` prints.
     Kubernetes,
+    /// A load that is made up as its file says.
+    Load,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Fgd,
         Self::Muri,
         Self::Gavel,
@@ -120,6 +123,7 @@ impl Format {
         Self::Tiresias,
         Self::Sacct,
         Self::Kubernetes,
+        Self::Load,
     ];
 
     /// The name on the command line.
@@ -138,6 +142,7 @@ impl Format {
             Self::Tiresias => "tiresias",
             Self::Sacct => "sacct",
             Self::Kubernetes => "kubernetes",
+            Self::Load => "load",
         }
     }
 
@@ -157,6 +162,7 @@ impl Format {
             Self::Tiresias => "a header with `job_id`, `interval` and `model_name`",
             Self::Sacct => "a header between `|` with `JobID` or `JobIDRaw`",
             Self::Kubernetes => "a JSON object with `apiVersion` and `kind`",
+            Self::Load => "a first line `[load]`",
         }
     }
 }
@@ -208,6 +214,7 @@ pub fn read(path: &Path, format: Option<Format>, strict: Strict) -> Result<Trace
         Format::Tiresias => tiresias::read(&source, &mut rows)?,
         Format::Sacct => sacct::read(&source, &mut rows)?,
         Format::Kubernetes => kubernetes::read(&source, &mut rows)?,
+        Format::Load => load::read(&source, &mut rows)?,
     }
     rows.finish(format)
 }

@@ -44,6 +44,7 @@ fn run(trace: &Path, cluster: &Cluster, name: &str, knowledge: Knowledge) -> Out
         noise: None,
         seed: 0,
         policy: policy(),
+        faults: antiphon_sim::faults::Faults::default(),
     };
     let decider = decider(name, &setting).unwrap();
     let began = Instant::now();
@@ -256,6 +257,7 @@ fn course_of(
         noise: None,
         seed: 0,
         policy: policy(),
+        faults: antiphon_sim::faults::Faults::default(),
     };
     let decider = decider(name, &setting).unwrap();
     let (_, finished) = simulate(

@@ -152,6 +152,9 @@ pub(crate) struct SimulateArgs {
     /// The table of throughputs [default: the preset's, in the trace's folder or its parents]
     #[arg(long, value_name = "FILE")]
     pub(crate) throughputs: Option<PathBuf>,
+    /// What goes wrong, and what saving costs: a file of rates and shares
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<PathBuf>,
     /// Placement alone (cluster fgd): GPUs asked for, as a multiple of those that there are
     #[arg(long, value_name = "TIMES", default_value = "1.3", value_parser = permille)]
     pub(crate) offered: u32,

@@ -216,6 +216,7 @@ fn setting(args: &ReplayArgs, recording: &Recording) -> Result<Setting, Failure>
         noise: None,
         seed: 1,
         policy,
+        faults: antiphon_sim::faults::Faults::default(),
     })
 }
 

@@ -1,6 +1,8 @@
 //! `antiphon simulate`: runs policies over a recorded workload under virtual time and prints what came of each. What
 //! happens in a simulation stands in `antiphon-sim`; here are files, the stopwatch and the table.
 
+mod faults;
+
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -119,6 +121,7 @@ fn one(
             Some(path) => policy_file(path)?,
             None => simulate::policy(),
         },
+        faults: faults::read(args.faults.as_deref())?,
     };
     let decider = match file {
         Some(_) => Decider::Kernel,
@@ -195,7 +198,7 @@ const fn usual(format: Format) -> Option<&'static str> {
         Format::Shockwave => Some("shockwave"),
         Format::Pollux => Some("pollux"),
         Format::ElasticFlow => Some("elasticflow"),
-        Format::Acme => Some("kalos"),
+        Format::Acme | Format::Load => Some("kalos"),
         Format::Philly
         | Format::Chronus
         | Format::Tiresias
@@ -396,8 +399,8 @@ fn write_jobs(
             seconds(record.started),
             seconds(record.ended),
             record.held_gpu_ms / 3.6e6,
-            record.idle_gpu_ms / 3.6e6,
-            record.lost_gpu_ms / 3.6e6,
+            record.lost.idle() / 3.6e6,
+            (record.lost.total() - record.lost.idle()) / 3.6e6,
             record.preemptions,
         );
     }

@@ -69,6 +69,22 @@ fn what_still_runs_when_it_begins_saves_gives_way_and_comes_back() {
     );
 }
 
+/// Stopped in the cycle that settled it, it ended the process: it was no longer there to be stopped.
+#[test]
+fn what_ends_just_as_it_begins_is_settled_and_not_stopped() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached
+           2h   together: a exits 0, maintain n0 from 2h until 3h
+           2h   state a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            2h00m settle job-1.1: succeeded
+            2h00m job-1 is succeeded
+        "#]],
+    );
+}
+
 #[test]
 fn an_urgent_job_does_not_go_in_front_of_maintenance() {
     check(

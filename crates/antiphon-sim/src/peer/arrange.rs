@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Action, Allocation, AttemptId, Bytes, Millis, NodeName, StopCause, TaskAllocation, Terms,
+    Action, Allocation, AttemptId, Bytes, Millis, NodeName, NodeSpec, StopCause, TaskAllocation,
+    Terms,
 };
 
 use super::{Live, Scene, gpus};
@@ -91,7 +92,12 @@ pub(super) fn arrange(scene: &Scene<'_>, wishes: &[Wish], overtake: Overtake) ->
         let live = &scene.jobs[wish.job];
         let begins = chosen.get(&wish.job) == Some(&wish.gpu_type) && live.site.is_none();
         if begins && begun.insert(wish.job) {
-            actions.extend(start(scene, &mut free, live, wish.gpu_type));
+            let started = start(scene, &mut free, live, wish.gpu_type);
+            // Some of what is not in use takes no tasks: a node is down, or being emptied.
+            if started.is_none() && overtake == Overtake::Forbidden {
+                break;
+            }
+            actions.extend(started);
         }
     }
     actions
@@ -135,11 +141,12 @@ struct Free {
 impl Free {
     fn of(scene: &Scene<'_>) -> Self {
         let whole = |count: u32| u64::MAX >> (64 - count.max(1));
+        let open = |node: &NodeSpec| scene.usable(node) & whole(node.gpus);
         let mut nodes: Vec<(NodeName, String, u64)> = scene
             .cluster
             .nodes
             .iter()
-            .map(|node| (node.name.clone(), node.gpu_type.clone(), whole(node.gpus)))
+            .map(|node| (node.name.clone(), node.gpu_type.clone(), open(node)))
             .collect();
         let places: BTreeMap<NodeName, usize> = nodes
             .iter()

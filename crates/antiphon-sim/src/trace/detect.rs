@@ -1,6 +1,6 @@
 //! Tells a trace's format from its first lines. Never looks at the file's name.
 
-use super::Format;
+use super::{Format, load};
 
 /// The format, where the content leaves no doubt.
 pub(super) fn format(text: &str) -> Option<Format> {
@@ -10,6 +10,9 @@ pub(super) fn format(text: &str) -> Option<Format> {
         let begin: String = text.chars().take(100_000).collect();
         let kubernetes = begin.contains("\"apiVersion\"") && begin.contains("\"kind\"");
         return kubernetes.then_some(Format::Kubernetes);
+    }
+    if first.trim() == load::HEADER {
+        return Some(Format::Load);
     }
     if first.contains('|') {
         let job = |name: &str| {
