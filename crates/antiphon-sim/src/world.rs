@@ -3,6 +3,7 @@
 
 mod gang;
 mod noise;
+mod span;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,6 +22,7 @@ use crate::workload::{TraceJob, Workload};
 
 pub use gang::spec_of;
 pub use noise::Noise;
+pub use span::{Held, Span, Spans};
 
 /// Where virtual time begins: a Monday, so that weeks and hours begin with it.
 const BEGIN: Timestamp = Timestamp::from_millis(1_704_067_200_000);
@@ -70,6 +72,8 @@ pub struct Setting {
     pub seed: u64,
     /// The kernel's settings.
     pub policy: Policy,
+    /// Whether the spans in which GPUs were held are kept.
+    pub spans: Spans,
 }
 
 /// Who decides.
@@ -118,6 +122,8 @@ pub struct Record {
 struct Run {
     course: Course,
     record: Record,
+    /// When it held what; empty unless that is kept.
+    spans: Vec<Span>,
     /// What it has done, in milliseconds at its best, up to `since` where it runs.
     done: f64,
     on: Option<On>,
@@ -156,6 +162,8 @@ pub struct World<'a> {
     gpu_types: Vec<String>,
     /// By node: its GPU type's place in `gpu_types`.
     types_of: BTreeMap<NodeName, usize>,
+    /// By node: its place in the cluster; empty unless spans are kept.
+    node_places: BTreeMap<NodeName, usize>,
     runs: Vec<Run>,
     /// By job id: its place in `runs`.
     places: Vec<usize>,
@@ -191,6 +199,8 @@ pub struct Tally {
 pub struct Finished {
     /// By job of the workload; nothing for those that were refused.
     pub records: Vec<Option<Record>>,
+    /// By job of the workload: when it held which GPUs; empty unless the setting keeps that.
+    pub spans: Vec<Vec<Span>>,
     /// What was counted.
     pub tally: Tally,
     /// Digest of the whole log.
@@ -212,6 +222,14 @@ impl<'a> World<'a> {
             (node.name.clone(), place.expect("every type was listed"))
         });
         let types_of = types_of.collect();
+        let nodes = match setting.spans {
+            Spans::Dropped => &[],
+            Spans::Kept => &setting.cluster.nodes[..],
+        };
+        let named = nodes.iter().enumerate();
+        let node_places = named
+            .map(|(place, node)| (node.name.clone(), place))
+            .collect();
         let mut noise = noise::Draws::new(setting.noise, setting.seed);
         let mut world = Self {
             workload,
@@ -219,6 +237,7 @@ impl<'a> World<'a> {
             decider,
             gpu_types,
             types_of,
+            node_places,
             runs: Vec::with_capacity(workload.jobs.len()),
             places: Vec::new(),
             state: State::default(),
@@ -260,6 +279,7 @@ impl<'a> World<'a> {
                     preemptions: 0,
                 },
                 course,
+                spans: Vec::new(),
                 done: 0.0,
                 on: None,
                 claims,
@@ -334,9 +354,6 @@ impl<'a> World<'a> {
                 let before = self.tally.events;
                 if self.happen(happening) {
                     done += 1;
-                    if done % 256 == 0 && !on_progress(done) {
-                        return self.finish();
-                    }
                 }
                 ticked &= self.tally.events == before;
             }
@@ -344,7 +361,7 @@ impl<'a> World<'a> {
                 self.event(Body::Tick);
             }
             self.settle();
-            if self.to_come == 0 {
+            if self.to_come == 0 || !on_progress(done) {
                 break;
             }
         }
@@ -660,6 +677,14 @@ impl<'a> World<'a> {
         let begins = self.now.after(cost);
         run.record.started.get_or_insert(self.now.since(BEGIN));
         run.record.gpus = gpus;
+        if self.setting.spans == Spans::Kept {
+            run.spans.push(Span {
+                from: self.now.since(BEGIN),
+                works_from: begins.since(BEGIN),
+                until: None,
+                held: span::held(allocation, &self.node_places),
+            });
+        }
         let rest = run.course.rest_ms(run.done, site);
         assert!(rest.is_finite(), "{attempt} was placed where it cannot run");
         run.on = Some(On {
@@ -756,10 +781,18 @@ impl<'a> World<'a> {
         self.tally.events += 1;
     }
 
-    fn finish(self) -> Finished {
+    fn finish(mut self) -> Finished {
+        let spans = match self.setting.spans {
+            Spans::Dropped => Vec::new(),
+            Spans::Kept => {
+                let runs = self.runs.iter_mut();
+                runs.map(|run| std::mem::take(&mut run.spans)).collect()
+            }
+        };
         let known = |run: Run| run.id.map(|_| run.record);
         Finished {
             records: self.runs.into_iter().map(known).collect(),
+            spans,
             tally: self.tally,
             digest: self.digest.finalize().to_hex().to_string(),
         }
@@ -785,6 +818,9 @@ impl Run {
         };
         self.record.held_gpu_ms += on.gpus * since(on.launched, now);
         self.record.idle_gpu_ms += on.gpus * since(on.launched, on.since.min(now));
+        if let Some(span) = self.spans.last_mut() {
+            span.until = Some(now.since(BEGIN));
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use antiphon_sim::simulate::{decider, policy, simulate, tables};
 use antiphon_sim::throughput::Throughputs;
 use antiphon_sim::trace::{Strict, read};
 use antiphon_sim::workload::{End, Phase, TraceJob, Work, Workload};
-use antiphon_sim::world::{Knowledge, Setting};
+use antiphon_sim::world::{Knowledge, Setting, Spans};
 use antiphon_types::{Class, GpuAmount, Millis};
 
 use charged::Rule;
@@ -44,6 +44,7 @@ fn run(trace: &Path, cluster: &Cluster, name: &str, knowledge: Knowledge) -> Out
         noise: None,
         seed: 0,
         policy: policy(),
+        spans: Spans::Dropped,
     };
     let decider = decider(name, &setting).unwrap();
     let began = Instant::now();
@@ -256,6 +257,7 @@ fn course_of(
         noise: None,
         seed: 0,
         policy: policy(),
+        spans: Spans::Dropped,
     };
     let decider = decider(name, &setting).unwrap();
     let (_, finished) = simulate(

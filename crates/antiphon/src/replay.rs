@@ -9,7 +9,7 @@ use antiphon_sim::cluster::Cluster;
 use antiphon_sim::outcome::Outcome;
 use antiphon_sim::replay::{self, Censored, Difference, Recording, ReplayError};
 use antiphon_sim::simulate::{self, ANTIPHON};
-use antiphon_sim::world::{Finished, Knowledge, Setting};
+use antiphon_sim::world::{Finished, Knowledge, Setting, Spans};
 use antiphon_store::{Log as _, SqliteLog, StoreError};
 use antiphon_types::{Decision, Event, Millis};
 use serde::Serialize;
@@ -216,6 +216,7 @@ fn setting(args: &ReplayArgs, recording: &Recording) -> Result<Setting, Failure>
         noise: None,
         seed: 1,
         policy,
+        spans: Spans::Dropped,
     })
 }
 

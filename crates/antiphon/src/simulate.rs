@@ -17,7 +17,7 @@ use antiphon_sim::outcome::Outcome;
 use antiphon_sim::simulate::{self, Tables};
 use antiphon_sim::trace::{self, Strict};
 use antiphon_sim::workload::Workload;
-use antiphon_sim::world::{Finished, Noise, Setting};
+use antiphon_sim::world::{Finished, Noise, Setting, Spans};
 use antiphon_types::Policy;
 use serde::Serialize;
 
@@ -101,6 +101,7 @@ fn setting(args: &SimulateArgs, cluster: &Cluster, policy: Policy) -> Setting {
         noise: args.noise.then(Noise::default),
         seed: args.seed,
         policy,
+        spans: Spans::Dropped,
     }
 }
 
