@@ -12,6 +12,7 @@ pub mod peer;
 pub mod placement;
 pub mod profile;
 pub mod replay;
+pub mod report;
 pub mod simulate;
 pub mod storm;
 pub mod throughput;

@@ -164,6 +164,12 @@ pub(crate) struct SimulateArgs {
     /// Write one line a job; with several policies one file each
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write a page with charts; it is one file and loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the page's charts as SVG files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -197,11 +203,14 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,
     /// Decide every recorded cycle anew and show the first difference
-    #[arg(long, conflicts_with_all = ["policy", "cluster", "csv"])]
+    #[arg(long, conflicts_with_all = ["policy", "cluster", "csv", "html"])]
     pub(crate) check: bool,
     /// Write one line a job: as it was recorded, and as it was simulated
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write a page with charts; it is one file and loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -368,6 +377,8 @@ pub(crate) enum Exit {
     Storm = 8,
     /// `replay --check`: a recorded decision is not the one that is made now.
     Replay = 9,
+    /// Ctrl-C: what was done so far was printed.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {

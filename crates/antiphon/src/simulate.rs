@@ -3,7 +3,9 @@
 
 mod cluster;
 mod failure;
+mod files;
 mod jobs;
+mod page;
 mod place;
 mod policies;
 mod table;
@@ -21,12 +23,14 @@ use antiphon_sim::world::{Finished, Noise, Setting, Spans};
 use antiphon_types::Policy;
 use serde::Serialize;
 
-use crate::cli::SimulateArgs;
+use crate::cli::{Exit, SimulateArgs};
 use crate::failure::Failure;
 use crate::render::{json, say};
 use watch::Stop;
 
 pub(crate) use cluster::{START_COST, named_cluster};
+pub(crate) use files::{try_out, write};
+pub(crate) use page::{Page, Wanted};
 pub(crate) use policies::policy_file;
 pub(crate) use table::show;
 
@@ -42,21 +46,24 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let trace = trace::read(&args.trace, args.format, strict)?;
     warnings::bad_rows(&args.trace, &trace);
     let cluster = cluster::name(args, trace.format)?;
+    let stop = Stop::by_hand();
     let runs = if cluster == place::FGD {
-        let policies = policies::names(args);
-        let place = |policy: &String| place::place(args, policy, &trace.workload);
-        policies.iter().map(place).collect::<Result<_, _>>()?
+        place::side_by_side(args, &trace.workload, &stop)?
     } else {
         let jobs = trace.workload.jobs.len();
         let cluster = cluster::with_flags(&cluster, args, jobs)?;
-        side_by_side(args, &trace.workload, &cluster)?
+        side_by_side(args, &trace.workload, &cluster, &stop)?
     };
     if args.json {
         json(&Report { runs });
     } else {
         show(&runs);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if stop.is_wished() {
+        Exit::Interrupted.into()
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Runs one policy after the other.
@@ -64,33 +71,75 @@ fn side_by_side(
     args: &SimulateArgs,
     workload: &Workload,
     cluster: &Cluster,
+    stop: &Stop,
 ) -> Result<Vec<Outcome>, Failure> {
     let given = args.throughputs.as_deref();
     let tables = simulate::tables(&args.trace, workload, cluster, given)?;
     let names = policies::names(args);
-    // A name that means nothing is told before the first run, not after it.
+    // A name that means nothing and a file that cannot be written are told before the first run, not after it.
     let policies = names.iter().map(|name| {
         let setting = setting(args, cluster, policies::settings_of(name)?);
         policies::decider(name, &setting)?;
         Ok((name, setting.policy))
     });
     let policies: Vec<(&String, Policy)> = policies.collect::<Result<_, Failure>>()?;
-    let stop = Stop::by_hand();
+    let csv = args.csv.as_ref().map(|path| jobs::paths(path, &names));
+    csv.iter().flatten().try_for_each(|path| try_out(path))?;
+    let title = format!("{}: {}", workload.name, titled(&names));
+    let about = page::about(args, workload, cluster);
+    let mut page = Page::begin(page::wanted(args), title, about)?;
     let mut runs = Vec::new();
-    for (name, policy) in policies {
-        let setting = setting(args, cluster, policy);
-        let (outcome, finished) = one(name, workload, &setting, &tables, &stop)?;
+    for (place, (name, policy)) in policies.into_iter().enumerate() {
+        let setting = Setting {
+            spans: page::spans(page.as_ref(), place),
+            ..setting(args, cluster, policy)
+        };
+        let (outcome, finished) = one(name, workload, &setting, &tables, stop)?;
         warnings::refused(args, &finished)?;
-        if let Some(path) = &args.csv {
-            jobs::write(path, name, names.len(), workload, &finished)?;
+        if let Some(path) = csv.as_ref().and_then(|paths| paths.get(place)) {
+            jobs::write(path, workload, &finished)?;
+        }
+        if let Some(page) = &mut page {
+            page.add(&outcome, &finished, workload, cluster);
         }
         runs.push(outcome);
         if stop.is_wished() {
-            say("stopped: what was done so far follows");
+            let told = stopped(&runs, names.len());
+            say(&told);
+            page.iter_mut().for_each(|page| page.note(&told));
             break;
         }
     }
+    page.iter().try_for_each(Page::write)?;
     Ok(runs)
+}
+
+/// The policies in a heading.
+fn titled(names: &[String]) -> String {
+    match names {
+        [first, second, .., _] if names.len() > 4 => {
+            format!("{first}, {second} and {} others", names.len() - 2)
+        }
+        names => names.join(", "),
+    }
+}
+
+/// What is told where a person stopped it.
+fn stopped(runs: &[Outcome], policies: usize) -> String {
+    let last = runs.last().map_or_else(String::new, |run| {
+        let (done, jobs) = (run.completed, run.jobs);
+        if done == jobs {
+            return String::new();
+        }
+        let name = &run.policy;
+        format!(
+            " in `{name}`, whose figures are those of {done} jobs alone, of {jobs} that had come"
+        )
+    });
+    format!(
+        "stopped{last}: what is done so far follows, {} of {policies} policies",
+        runs.len()
+    )
 }
 
 /// What a run of a policy fixes.

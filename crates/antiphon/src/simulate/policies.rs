@@ -1,5 +1,6 @@
 //! Which policies a simulation compares: names, and files with `[policy]`. Decides nothing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use antiphon_sim::simulate::{self, ANTIPHON};
@@ -10,13 +11,14 @@ use crate::cli::{Exit, SimulateArgs};
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// The policies that were asked for.
+/// The policies that were asked for, each once.
 pub(super) fn names(args: &SimulateArgs) -> Vec<String> {
     if args.policy.is_empty() {
-        vec![ANTIPHON.to_owned()]
-    } else {
-        args.policy.clone()
+        return vec![ANTIPHON.to_owned()];
     }
+    let mut seen = BTreeSet::new();
+    let new = args.policy.iter().filter(|name| seen.insert(*name));
+    new.cloned().collect()
 }
 
 /// The kernel's settings under a policy of this name.
