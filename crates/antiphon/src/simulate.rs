@@ -8,6 +8,7 @@ mod jobs;
 mod page;
 mod place;
 mod policies;
+mod sweep;
 mod table;
 mod warnings;
 mod watch;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use antiphon_sim::cluster::Cluster;
 use antiphon_sim::outcome::Outcome;
 use antiphon_sim::simulate::{self, Tables};
+use antiphon_sim::sweep::{at_load, at_size};
 use antiphon_sim::trace::{self, Strict};
 use antiphon_sim::workload::Workload;
 use antiphon_sim::world::{Finished, Noise, Setting, Spans};
@@ -47,12 +49,24 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     warnings::bad_rows(&args.trace, &trace);
     let cluster = cluster::name(args, trace.format)?;
     let stop = Stop::by_hand();
-    let runs = if cluster == place::FGD {
-        place::side_by_side(args, &trace.workload, &stop)?
-    } else {
-        let jobs = trace.workload.jobs.len();
-        let cluster = cluster::with_flags(&cluster, args, jobs)?;
-        side_by_side(args, &trace.workload, &cluster, &stop)?
+    if args.sweep.is_none() {
+        at_most_one_each(args)?;
+    }
+    let runs = match (&args.sweep, &cluster[..]) {
+        (_, place::FGD) if args.sweep.is_some() || (args.load(), args.size()) != (1_000, 1_000) => {
+            return Err(not_placement_alone());
+        }
+        (_, place::FGD) => place::side_by_side(args, &trace.workload, &stop)?,
+        (Some(path), _) => {
+            let cluster = cluster::with_flags(&cluster, args, trace.workload.jobs.len())?;
+            return sweep::run(args, path, trace, cluster, &stop);
+        }
+        (None, _) => {
+            let cluster = cluster::with_flags(&cluster, args, trace.workload.jobs.len())?;
+            let cluster = at_size(&cluster, args.size());
+            let workload = at_load(&trace.workload, args.load());
+            side_by_side(args, &workload, &cluster, &stop)?
+        }
     };
     if args.json {
         json(&Report { runs });
@@ -64,6 +78,29 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Several values of what only a sweep varies are a mistake without one.
+fn at_most_one_each(args: &SimulateArgs) -> Result<(), Failure> {
+    let several = [
+        ("--knowledge", args.knowledge.len()),
+        ("--load", args.loads.len()),
+        ("--size", args.sizes.len()),
+        ("--seed", args.seeds.len()),
+    ];
+    let Some((option, count)) = several.into_iter().find(|(_, count)| *count > 1) else {
+        return Ok(());
+    };
+    let what = format!("`{option}` has {count} values");
+    Err(Failure::new(Exit::Usage, "AP0615", what)
+        .why("only policies stand side by side in one table")
+        .help("add `--sweep FILE` to run every combination into one CSV, or give one value"))
+}
+
+fn not_placement_alone() -> Failure {
+    let what = "placement alone (cluster `fgd`) has no `--sweep`, `--load` and `--size`";
+    Failure::new(Exit::Usage, "AP0615", what)
+        .help("`--shuffles N` tries N orders of the jobs, `--offered TIMES` offers more of them")
 }
 
 /// Runs one policy after the other.
@@ -79,7 +116,7 @@ fn side_by_side(
     // A name that means nothing and a file that cannot be written are told before the first run, not after it.
     let policies = names.iter().map(|name| {
         let setting = setting(args, cluster, policies::settings_of(name)?);
-        policies::decider(name, &setting)?;
+        policies::decides(name, &setting)?;
         Ok((name, setting.policy))
     });
     let policies: Vec<(&String, Policy)> = policies.collect::<Result<_, Failure>>()?;
@@ -146,9 +183,9 @@ fn stopped(runs: &[Outcome], policies: usize) -> String {
 fn setting(args: &SimulateArgs, cluster: &Cluster, policy: Policy) -> Setting {
     Setting {
         cluster: cluster.clone(),
-        knowledge: args.knowledge,
+        knowledge: args.knowledge(),
         noise: args.noise.then(Noise::default),
-        seed: args.seed,
+        seed: args.seed(),
         policy,
         spans: Spans::Dropped,
     }
@@ -162,7 +199,7 @@ fn one(
     tables: &Tables,
     stop: &Stop,
 ) -> Result<(Outcome, Finished), Failure> {
-    let decider = policies::decider(name, setting)?;
+    let decider = policies::decides(name, setting)?;
     let bar = watch::bar(name, workload.jobs.len());
     let mut on_progress = |done: usize| {
         bar.set_position(u64::try_from(done).unwrap_or(u64::MAX));

@@ -51,3 +51,10 @@ pub(super) fn unwritten(path: &Path, error: &io::Error) -> Failure {
         .why(error.to_string())
         .help("give a file in a folder that is there, that you may write to and that has room")
 }
+
+pub(super) fn unread(path: &Path, error: &io::Error) -> Failure {
+    let what = format!("`{}` cannot be read", path.display());
+    Failure::new(Exit::Failed, "AP0601", what)
+        .why(error.to_string())
+        .help("give a file that is there and that you may read")
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 use antiphon_sim::cluster::Cluster;
 use antiphon_sim::outcome::Outcome;
 use antiphon_sim::report::{DRAWN_MAX, Report, Sketch, jobs_csv};
+use antiphon_sim::sweep::times;
 use antiphon_sim::workload::Workload;
 use antiphon_sim::world::{Finished, Spans};
 use antiphon_types::Millis;
@@ -147,13 +148,16 @@ pub(super) fn about(
             ),
         ),
         ("jobs", workload.jobs.len().to_string()),
-        ("known", args.knowledge.name().to_owned()),
+        ("known", args.knowledge().name().to_owned()),
         ("first start", cost(cluster.start_cost)),
         ("later starts", cost(cluster.resize_cost)),
         ("rounds", rounds),
-        ("seed", args.seed.to_string()),
+        ("seed", args.seed().to_string()),
         ("antiphon", env!("CARGO_PKG_VERSION").to_owned()),
     ];
+    let factors = [("load", args.load()), ("size", args.size())];
+    let factors = factors.iter().filter(|(_, factor)| *factor != 1_000);
+    about.extend(factors.map(|(name, factor)| (*name, format!("{}×", times(*factor)))));
     if args.noise {
         about.push(("noise", "on".to_owned()));
     }

@@ -38,7 +38,7 @@ pub(super) fn side_by_side(
         ("trace", workload.name.clone()),
         ("offered", format!("{} %", args.offered / 10)),
         ("shuffles", args.shuffles.to_string()),
-        ("seed", args.seed.to_string()),
+        ("seed", args.seed().to_string()),
         ("antiphon", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     let mut page = Page::begin(page::wanted(args), title, about)?;
@@ -77,7 +77,7 @@ fn place(args: &SimulateArgs, placer: Placer, workload: &Workload) -> Result<Out
     let offered = Offered {
         permille: args.offered,
         shuffles: args.shuffles,
-        seed: args.seed,
+        seed: args.seed(),
     };
     let result = placement::run(&nodes, workload, placer, &offered);
     let idle = 100.0 - result.mean();

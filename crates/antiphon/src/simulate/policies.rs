@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use antiphon_sim::simulate::{self, ANTIPHON};
+use antiphon_sim::simulate::{self, ANTIPHON, SimulateError};
 use antiphon_sim::world::{Decider, Setting};
 use antiphon_types::Policy;
 
@@ -31,11 +31,11 @@ pub(super) fn settings_of(name: &str) -> Result<Policy, Failure> {
 }
 
 /// Who decides under a policy of this name.
-pub(super) fn decider(name: &str, setting: &Setting) -> Result<Decider, Failure> {
+pub(super) fn decides(name: &str, setting: &Setting) -> Result<Decider, SimulateError> {
     if is_file(name) {
         Ok(Decider::Kernel)
     } else {
-        Ok(simulate::decider(name, setting)?)
+        simulate::decider(name, setting)
     }
 }
 

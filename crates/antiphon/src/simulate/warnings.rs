@@ -31,25 +31,35 @@ pub(super) fn bad_rows(path: &Path, trace: &Trace) {
 
 /// Jobs that were not simulated.
 pub(super) fn refused(args: &SimulateArgs, finished: &Finished) -> Result<(), Failure> {
+    strict(args, finished)?;
     let refused = &finished.tally.refused;
-    let Some(first) = refused.first() else {
-        return Ok(());
-    };
-    let told = |job: &Refused| format!("line {}: job `{}`: {}", job.line, job.name, job.reason);
-    if args.strict {
-        let what = format!("`{}` holds a job that cannot run", args.trace.display());
-        return Err(Failure::new(Exit::Refused, "AP0611", what)
-            .why(told(first))
-            .help(
-                "leave `--strict` out to go on without such jobs, or give a larger `--cluster`",
-            ));
-    }
     for job in refused.iter().take(SHOWN) {
         say(&format!("warning: {}, {}", args.trace.display(), told(job)));
     }
-    say(&format!(
-        "warning: {} jobs cannot run on this cluster and were left out",
-        refused.len()
-    ));
+    if !refused.is_empty() {
+        say(&format!(
+            "warning: {} jobs cannot run on this cluster and were left out",
+            refused.len()
+        ));
+    }
     Ok(())
+}
+
+/// Under `--strict` the first of them ends it.
+pub(super) fn strict(args: &SimulateArgs, finished: &Finished) -> Result<(), Failure> {
+    match finished.tally.refused.first() {
+        Some(first) if args.strict => {
+            let what = format!("`{}` holds a job that cannot run", args.trace.display());
+            let help =
+                "leave `--strict` out to go on without such jobs, or give a larger `--cluster`";
+            Err(Failure::new(Exit::Refused, "AP0611", what)
+                .why(told(first))
+                .help(help))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn told(job: &Refused) -> String {
+    format!("line {}: job `{}`: {}", job.line, job.name, job.reason)
 }

@@ -35,11 +35,17 @@ impl Stop {
 
 /// The progress of one policy, in jobs.
 pub(super) fn bar(name: &str, jobs: usize) -> ProgressBar {
+    bar_of(name, jobs, "jobs")
+}
+
+/// The progress of so many things; hidden where nobody looks.
+pub(super) fn bar_of(name: &str, count: usize, things: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(u64::try_from(jobs).unwrap_or(u64::MAX));
-    if let Ok(style) = ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len} jobs {eta}") {
+    let bar = ProgressBar::new(u64::try_from(count).unwrap_or(u64::MAX));
+    let template = format!("{{msg:16}} {{wide_bar}} {{pos}}/{{len}} {things} {{eta}}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
     bar.set_message(name.to_owned());
