@@ -16,9 +16,17 @@ pub mod peer;
 pub mod placement;
 pub mod profile;
 pub mod replay;
+pub mod report;
 pub mod simulate;
 pub mod storm;
+pub mod sweep;
 pub mod throughput;
 pub mod trace;
 pub mod workload;
 pub mod world;
+
+/// The digest of some bytes, as hexadecimal digits.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}

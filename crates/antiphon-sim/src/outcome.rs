@@ -174,17 +174,8 @@ impl Outcome {
         self.digest.clone_from(&finished.digest);
     }
 
-    /// Finish-time fairness: completion time over run time alone x the number of jobs that share the cluster, if more than
-    /// there are GPUs (Mahajan et al., NSDI 2020, as Shockwave's artifact reckons it).
     fn fairness(&mut self, records: &[&Record], gpus: f64) {
-        let jobs = f64::from(u32::try_from(records.len()).expect("few jobs"));
-        let crowd = (jobs / gpus).max(1.0);
-        let ratio = |record: &&Record| {
-            let jct =
-                crate::course::millis(record.ended?) - crate::course::millis(record.submitted);
-            (record.best_ms > 0.0).then(|| jct / (record.best_ms * crowd))
-        };
-        let ratios = sorted(records.iter().filter_map(ratio));
+        let ratios = finish_time_ratios(records.iter().copied(), gpus);
         self.finish_time_fairness_worst = ratios.last().copied();
         let unfair = ratios.len() - ratios.partition_point(|ratio| *ratio <= UNFAIR);
         self.finish_time_unfair_share = (!ratios.is_empty()).then(|| part(unfair, ratios.len()));
@@ -202,4 +193,19 @@ impl Outcome {
         let count = met.iter().filter(|met| **met).count();
         self.deadlines_met = (!met.is_empty()).then(|| part(count, met.len()));
     }
+}
+
+/// Finish-time fairness of each job that ended, ascending: completion time over run time alone x the number of jobs that
+/// share the cluster, if more than there are GPUs (Mahajan et al., NSDI 2020, as Shockwave's artifact reckons it).
+pub fn finish_time_ratios<'a>(
+    records: impl Iterator<Item = &'a Record> + Clone,
+    gpus: f64,
+) -> Vec<f64> {
+    let jobs = f64::from(u32::try_from(records.clone().count()).expect("few jobs"));
+    let crowd = (jobs / gpus).max(1.0);
+    let ratio = |record: &Record| {
+        let jct = crate::course::millis(record.ended?) - crate::course::millis(record.submitted);
+        (record.best_ms > 0.0).then(|| jct / (record.best_ms * crowd))
+    };
+    sorted(records.filter_map(ratio))
 }

@@ -379,6 +379,7 @@ impl Recording {
     pub fn outcome(&self) -> (Outcome, Finished) {
         let finished = Finished {
             records: self.records.clone(),
+            spans: Vec::new(),
             tally: Tally {
                 events: self.events,
                 cycles: self.decisions,

@@ -13,6 +13,7 @@ mod noise;
 mod record;
 mod run;
 mod save;
+mod span;
 mod strike;
 
 use std::cmp::Reverse;
@@ -36,6 +37,7 @@ use strike::{Machine, Strike};
 pub use gang::spec_of;
 pub use noise::Noise;
 pub use record::{Cause, Lost, Record};
+pub use span::{Held, Span, Spans};
 
 /// Where virtual time begins: a Monday, so that weeks and hours begin with it.
 const BEGIN: Timestamp = Timestamp::from_millis(1_704_067_200_000);
@@ -81,6 +83,8 @@ pub struct Setting {
     pub policy: Policy,
     /// What goes wrong.
     pub faults: Faults,
+    /// Whether the spans in which GPUs were held are kept.
+    pub spans: Spans,
 }
 
 /// Who decides.
@@ -124,6 +128,8 @@ pub struct World<'a> {
     gpu_types: Vec<String>,
     /// By node: its GPU type's place in `gpu_types`.
     types_of: BTreeMap<NodeName, usize>,
+    /// By node: its place in the cluster; empty unless spans are kept.
+    node_places: BTreeMap<NodeName, usize>,
     runs: Vec<Run>,
     /// By node of the cluster: what is wrong with it.
     machines: Vec<Machine>,
@@ -165,6 +171,8 @@ pub struct Tally {
 pub struct Finished {
     /// By job of the workload; nothing for those that were refused.
     pub records: Vec<Option<Record>>,
+    /// By job of the workload: when it held which GPUs; empty unless the setting keeps that.
+    pub spans: Vec<Vec<Span>>,
     /// What was counted.
     pub tally: Tally,
     /// Digest of the whole log.
@@ -186,6 +194,14 @@ impl<'a> World<'a> {
             (node.name.clone(), place.expect("every type was listed"))
         });
         let types_of = types_of.collect();
+        let nodes = match setting.spans {
+            Spans::Dropped => &[],
+            Spans::Kept => &setting.cluster.nodes[..],
+        };
+        let named = nodes.iter().enumerate();
+        let node_places = named
+            .map(|(place, node)| (node.name.clone(), place))
+            .collect();
         let mut noise = noise::Draws::new(setting.noise, setting.seed);
         let mut world = Self {
             workload,
@@ -193,6 +209,7 @@ impl<'a> World<'a> {
             decider,
             gpu_types,
             types_of,
+            node_places,
             runs: Vec::with_capacity(workload.jobs.len()),
             machines: vec![Machine::default(); setting.cluster.nodes.len()],
             places: Vec::new(),
@@ -296,9 +313,6 @@ impl<'a> World<'a> {
                 let before = self.tally.events;
                 if self.happen(happening) {
                     done += 1;
-                    if done % 256 == 0 && !on_progress(done) {
-                        return self.finish();
-                    }
                 }
                 ticked &= self.tally.events == before;
             }
@@ -306,7 +320,7 @@ impl<'a> World<'a> {
                 self.event(Body::Tick);
             }
             self.settle();
-            if self.to_come == 0 {
+            if self.to_come == 0 || !on_progress(done) {
                 break;
             }
         }
@@ -397,10 +411,18 @@ impl<'a> World<'a> {
         self.tally.events += 1;
     }
 
-    fn finish(self) -> Finished {
+    fn finish(mut self) -> Finished {
+        let spans = match self.setting.spans {
+            Spans::Dropped => Vec::new(),
+            Spans::Kept => {
+                let runs = self.runs.iter_mut();
+                runs.map(|run| std::mem::take(&mut run.spans)).collect()
+            }
+        };
         let known = |run: Run| run.id.map(|_| run.record);
         Finished {
             records: self.runs.into_iter().map(known).collect(),
+            spans,
             tally: self.tally,
             digest: self.digest.finalize().to_hex().to_string(),
         }

@@ -70,6 +70,7 @@ fn run(name: &str, workload: &Workload, cluster: &Cluster, faults: &str, seed: u
         seed,
         policy: policy(),
         faults,
+        spans: antiphon_sim::world::Spans::Dropped,
     };
     let gpus = cluster.nodes.iter().map(|node| node.gpus).sum();
     let (asked, used) = setting.faults.requested(workload, seed, gpus);

@@ -20,7 +20,7 @@ use antiphon_sim::simulate::{decider, policy, simulate, tables};
 use antiphon_sim::throughput::Throughputs;
 use antiphon_sim::trace::{Strict, read};
 use antiphon_sim::workload::{End, Phase, TraceJob, Work, Workload};
-use antiphon_sim::world::{Knowledge, Setting};
+use antiphon_sim::world::{Knowledge, Setting, Spans};
 use antiphon_types::{Class, GpuAmount, Millis};
 
 use charged::Rule;
@@ -45,6 +45,7 @@ fn run(trace: &Path, cluster: &Cluster, name: &str, knowledge: Knowledge) -> Out
         seed: 0,
         policy: policy(),
         faults: antiphon_sim::faults::Faults::default(),
+        spans: Spans::Dropped,
     };
     let decider = decider(name, &setting).unwrap();
     let began = Instant::now();
@@ -258,6 +259,7 @@ fn course_of(
         seed: 0,
         policy: policy(),
         faults: antiphon_sim::faults::Faults::default(),
+        spans: Spans::Dropped,
     };
     let decider = decider(name, &setting).unwrap();
     let (_, finished) = simulate(

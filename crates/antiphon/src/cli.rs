@@ -131,12 +131,23 @@ pub(crate) struct SimulateArgs {
     /// `antiphon`, a published policy, or a file with `[policy]`; may be given several times [default: antiphon]
     #[arg(long, value_name = "NAME|FILE", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,
-    /// What everything drawn is drawn from
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// What the policy may know: nothing but the past, what training loops report, or true run times
-    #[arg(long, value_name = "WHAT", default_value = "progress", value_parser = knowledge)]
-    pub(crate) knowledge: Knowledge,
+    /// What everything drawn is drawn from; several in a sweep
+    #[arg(
+        long = "seed",
+        value_name = "N",
+        default_value = "1",
+        value_delimiter = ','
+    )]
+    pub(crate) seeds: Vec<u64>,
+    /// What the policy may know: nothing but the past, what training loops report, or true run times; several in a sweep
+    #[arg(long, value_name = "WHAT", default_value = "progress", value_delimiter = ',', value_parser = knowledge)]
+    pub(crate) knowledge: Vec<Knowledge>,
+    /// Let jobs come so many times as fast as recorded; several in a sweep
+    #[arg(long = "load", value_name = "TIMES", default_value = "1", value_delimiter = ',', value_parser = permille)]
+    pub(crate) loads: Vec<u32>,
+    /// Run on so many times as many nodes of each kind; several in a sweep
+    #[arg(long = "size", value_name = "TIMES", default_value = "1", value_delimiter = ',', value_parser = permille)]
+    pub(crate) sizes: Vec<u32>,
     /// Let reports be off: step times by 15 %, three jobs of ten by half, one of ten by a factor of five
     #[arg(long)]
     pub(crate) noise: bool,
@@ -167,9 +178,44 @@ pub(crate) struct SimulateArgs {
     /// Write one line a job; with several policies one file each
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write a page with charts; it is one file and loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the page's charts as SVG files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Run every combination on all cores into one CSV, a row a run; what is there is not run again
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["csv", "html", "svg", "json"])]
+    pub(crate) sweep: Option<PathBuf>,
+    /// How many runs of a sweep go on at once [default: one a core]
+    #[arg(long, value_name = "N", requires = "sweep", value_parser = threads)]
+    pub(crate) threads: Option<usize>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl SimulateArgs {
+    /// What is drawn from, where there is no sweep.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seeds.first().copied().unwrap_or(1)
+    }
+
+    /// What policies may know, where there is no sweep.
+    pub(crate) fn knowledge(&self) -> Knowledge {
+        let first = self.knowledge.first().copied();
+        first.unwrap_or(Knowledge::Progress)
+    }
+
+    /// How fast jobs come, in thousandths, where there is no sweep.
+    pub(crate) fn load(&self) -> u32 {
+        self.loads.first().copied().unwrap_or(1_000)
+    }
+
+    /// How many nodes there are, in thousandths, where there is no sweep.
+    pub(crate) fn size(&self) -> u32 {
+        self.sizes.first().copied().unwrap_or(1_000)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -200,11 +246,14 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,
     /// Decide every recorded cycle anew and show the first difference
-    #[arg(long, conflicts_with_all = ["policy", "cluster", "csv"])]
+    #[arg(long, conflicts_with_all = ["policy", "cluster", "csv", "html"])]
     pub(crate) check: bool,
     /// Write one line a job: as it was recorded, and as it was simulated
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Write a page with charts; it is one file and loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -213,6 +262,12 @@ pub(crate) struct ReplayArgs {
 fn knowledge(text: &str) -> Result<Knowledge, String> {
     let found = Knowledge::ALL.into_iter().find(|one| one.name() == text);
     found.ok_or_else(|| "give `none`, `progress` or `durations`".into())
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let threads = text.parse().ok();
+    let bounded = threads.filter(|threads| (1..=1_024).contains(threads));
+    bounded.ok_or_else(|| "give a number from 1 to 1024".into())
 }
 
 /// A multiple like `1.3`, in thousandths.
@@ -371,6 +426,8 @@ pub(crate) enum Exit {
     Storm = 8,
     /// `replay --check`: a recorded decision is not the one that is made now.
     Replay = 9,
+    /// Ctrl-C: what was done so far was printed.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {

@@ -9,7 +9,7 @@ use antiphon_sim::cluster::Cluster;
 use antiphon_sim::outcome::Outcome;
 use antiphon_sim::replay::{self, Censored, Difference, Recording, ReplayError};
 use antiphon_sim::simulate::{self, ANTIPHON};
-use antiphon_sim::world::{Finished, Knowledge, Setting};
+use antiphon_sim::world::{Finished, Knowledge, Setting, Spans};
 use antiphon_store::{Log as _, SqliteLog, StoreError};
 use antiphon_types::{Decision, Event, Millis};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::cli::{Exit, ReplayArgs, Target};
 use crate::failure::Failure;
 use crate::render::{json, print, say};
 use crate::settings::Settings;
-use crate::simulate::{START_COST, named_cluster, policy_file, show};
+use crate::simulate::{Page, START_COST, Wanted, named_cluster, policy_file, show, try_out, write};
 
 /// Events read at once.
 const PAGE: usize = 10_000;
@@ -90,8 +90,13 @@ pub(crate) fn run(target: &Target, args: &ReplayArgs) -> Result<ExitCode, Failur
             "replay a log in which jobs have ended, or look at it with `antiphon replay --check`",
         ));
     }
-    let (recorded, _) = recording.outcome();
-    let setting = setting(args, &recording)?;
+    let (recorded, as_it_was) = recording.outcome();
+    let mut setting = setting(args, &recording)?;
+    args.csv.iter().try_for_each(|path| try_out(path))?;
+    let mut page = page(args, &recording)?;
+    if page.is_some() {
+        setting.spans = Spans::Kept;
+    }
     let policy = args.policy.as_ref();
     let name = policy.map_or_else(|| ANTIPHON.to_owned(), |path| path.display().to_string());
     let began = Instant::now();
@@ -106,6 +111,12 @@ pub(crate) fn run(target: &Target, args: &ReplayArgs) -> Result<ExitCode, Failur
     }
     if let Some(path) = &args.csv {
         write_jobs(path, &recording, &finished)?;
+    }
+    if let Some(page) = &mut page {
+        let recorded_on = cluster_of(&recording);
+        page.add(&recorded, &as_it_was, &recording.workload, &recorded_on);
+        page.add(&outcome, &finished, &recording.workload, &setting.cluster);
+        page.write()?;
     }
     let runs = vec![recorded, outcome];
     if args.json {
@@ -194,17 +205,7 @@ fn check(events: &[Event], args: &ReplayArgs) -> Result<ExitCode, Failure> {
 fn setting(args: &ReplayArgs, recording: &Recording) -> Result<Setting, Failure> {
     let cluster = match &args.cluster {
         Some(name) => named_cluster(name, recording.workload.jobs.len())?,
-        None => Cluster {
-            name: "as recorded".into(),
-            nodes: recording.nodes.clone(),
-            partitions: recording.partitions.clone(),
-            resources: recording.resources.clone(),
-            rounds: None,
-            start_cost: START_COST,
-            resize_cost: START_COST,
-            wide: None,
-            table: None,
-        },
+        None => cluster_of(recording),
     };
     let policy = match &args.policy {
         Some(path) => policy_file(path)?,
@@ -217,7 +218,39 @@ fn setting(args: &ReplayArgs, recording: &Recording) -> Result<Setting, Failure>
         seed: 1,
         policy,
         faults: antiphon_sim::faults::Faults::default(),
+        spans: Spans::Dropped,
     })
+}
+
+/// The nodes of the log.
+fn cluster_of(recording: &Recording) -> Cluster {
+    Cluster {
+        name: "as recorded".into(),
+        nodes: recording.nodes.clone(),
+        partitions: recording.partitions.clone(),
+        resources: recording.resources.clone(),
+        rounds: None,
+        start_cost: START_COST,
+        resize_cost: START_COST,
+        wide: None,
+        table: None,
+    }
+}
+
+/// The page that is wanted, without runs.
+fn page<'a>(args: &'a ReplayArgs, recording: &Recording) -> Result<Option<Page<'a>>, Failure> {
+    let wanted = Wanted {
+        html: args.html.as_deref(),
+        svg: None,
+    };
+    let on = args.cluster.clone();
+    let about = vec![
+        ("log", recording.workload.name.clone()),
+        ("cluster", on.unwrap_or_else(|| "as recorded".into())),
+        ("jobs", recording.workload.jobs.len().to_string()),
+        ("antiphon", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    Page::begin(wanted, "Replay of a log".into(), about)
 }
 
 fn tell_left_out(left: &Censored) {
@@ -274,10 +307,7 @@ fn write_jobs(path: &Path, recording: &Recording, finished: &Finished) -> Result
             simulated.map_or(0, |record| record.preemptions),
         );
     }
-    std::fs::write(path, text).map_err(|error| {
-        let what = format!("`{}` cannot be written", path.display());
-        Failure::new(Exit::Failed, "", what).why(error.to_string())
-    })
+    write(path, &text)
 }
 
 impl From<ReplayError> for Failure {

@@ -6,6 +6,7 @@ use antiphon_types::{
 
 use super::fail::Why;
 use super::run::{Doing, On};
+use super::span::{Span, Spans, held};
 use super::{BEGIN, Happening, Knowledge, World, whole};
 use crate::course::{Site, span};
 use crate::figure;
@@ -35,6 +36,14 @@ impl World<'_> {
         let begins = self.now.after(cost);
         run.record.started.get_or_insert(self.now.since(BEGIN));
         run.record.gpus = gpus;
+        if self.setting.spans == Spans::Kept {
+            run.spans.push(Span {
+                from: self.now.since(BEGIN),
+                works_from: begins.since(BEGIN),
+                until: None,
+                held: held(allocation, &self.node_places),
+            });
+        }
         let rest = run.course.rest_ms(run.done, site);
         assert!(rest.is_finite(), "{attempt} was placed where it cannot run");
         let interval = interval.filter(|_| run.fate.saves);

@@ -5,13 +5,16 @@ use antiphon_types::{AttemptId, DirectiveId, JobId, Millis, Timestamp};
 use super::fate::Fate;
 use super::loss::{Curve, Turn};
 use super::record::{Cause, Record};
-use super::since;
+use super::span::Span;
+use super::{BEGIN, since};
 use crate::course::{Course, Site};
 
 /// A job as it goes.
 pub(super) struct Run {
     pub(super) course: Course,
     pub(super) record: Record,
+    /// When it held what; empty unless that is kept.
+    pub(super) spans: Vec<Span>,
     /// What it has done, in milliseconds at its best, up to `since` where it runs.
     pub(super) done: f64,
     /// What a later attempt would go on from.
@@ -86,6 +89,7 @@ impl Run {
         Self {
             course,
             record,
+            spans: Vec::new(),
             done: 0.0,
             saved: 0.0,
             unsaved_gpu_ms: 0.0,
@@ -210,5 +214,8 @@ impl Run {
         let idle = on.gpus * since(on.launched, on.begins.min(now));
         self.record.held_gpu_ms += on.gpus * since(on.launched, now);
         self.record.lost.add(cause, idle);
+        if let Some(span) = self.spans.last_mut() {
+            span.until = Some(now.since(BEGIN));
+        }
     }
 }

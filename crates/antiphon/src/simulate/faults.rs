@@ -14,7 +14,7 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Faults, Failure> {
     };
     let wrong = |why: String| {
         let what = format!("the faults in `{}` cannot be simulated", path.display());
-        Failure::new(Exit::Usage, "AP0612", what)
+        Failure::new(Exit::Usage, "AP0630", what)
             .why(why)
             .help("docs/reference/faults.md has the keys; examples/simulate/faults.toml is one to start from")
     };
