@@ -3,6 +3,7 @@
 
 mod arrange;
 mod backfill;
+mod edf;
 mod gavel;
 mod hetero;
 mod las;
@@ -75,8 +76,7 @@ impl Live<'_> {
     /// Its speed close together on a GPU type now, as a part of its best.
     #[must_use]
     pub fn rate_on(&self, gpu_type: usize) -> f64 {
-        let spread = false;
-        self.course.rate(self.done, Site { gpu_type, spread })
+        self.course.rate(self.done, Site::close(gpu_type))
     }
 
     /// What is left of it, in milliseconds at its best.
@@ -135,7 +135,7 @@ pub fn named(name: &str) -> Option<Box<dyn Peer>> {
         "las" => Box::new(las::las()),
         "tiresias-tuned" => Box::new(las::tiresias_tuned()),
         "themis" => Box::new(themis::Themis::default()),
-        "edf" => Box::new(ordered::edf()),
+        "edf" => Box::new(edf::Edf::new()),
         "hetero-srtf" => Box::new(hetero::HeteroSrtf),
         "gavel-fifo" => Box::new(Gavel::new(Aim::Fifo)),
         "gavel-las" => Box::new(Gavel::new(Aim::Las)),
@@ -153,4 +153,10 @@ pub fn needs_durations(name: &str) -> bool {
         name,
         "srtf" | "srsf" | "themis" | "hetero-srtf" | "gavel-makespan" | "gavel-ftf"
     )
+}
+
+/// Whether a policy chooses the numbers of GPUs that jobs hold, where these were measured on several.
+#[must_use]
+pub fn chooses_sizes(name: &str) -> bool {
+    matches!(name, "edf" | "pollux-like")
 }

@@ -239,9 +239,7 @@ impl<'a> World<'a> {
             let (claims, step_claims) = noise.next();
             let course = course.unwrap_or_else(|reason| {
                 world.refuse(job, reason);
-                Course {
-                    stretches: Vec::new(),
-                }
+                Course::default()
             });
             if !course.stretches.is_empty() {
                 world.announce(BEGIN.after(job.submitted), Happening::Arrives(place));
@@ -695,6 +693,8 @@ impl<'a> World<'a> {
         Site {
             gpu_type: self.types_of[*first],
             spread: nodes.len() > 1,
+            gpus: allocation.gpu_amount().whole().unwrap_or(0),
+            nodes: u32::try_from(nodes.len()).expect("few nodes"),
         }
     }
 
