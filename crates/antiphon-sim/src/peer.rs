@@ -4,11 +4,14 @@
 mod arrange;
 mod backfill;
 mod edf;
+mod gandiva;
 mod gavel;
 mod hetero;
 mod las;
+mod lucid;
 mod ordered;
 pub mod placement;
+mod pollux;
 mod themis;
 
 use antiphon_kernel::State;
@@ -107,7 +110,7 @@ fn gpus(count: u32) -> GpuAmount {
 }
 
 /// The names of all published policies.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 17] = [
     "fifo",
     "easy-backfill",
     "srtf",
@@ -122,6 +125,9 @@ pub const NAMES: [&str; 14] = [
     "gavel-las-blind",
     "gavel-makespan",
     "gavel-ftf",
+    "gandiva-fair",
+    "lucid",
+    "pollux-like",
 ];
 
 /// The published policy of this name.
@@ -142,6 +148,9 @@ pub fn named(name: &str) -> Option<Box<dyn Peer>> {
         "gavel-las-blind" => Box::new(Gavel::new(Aim::LasBlind)),
         "gavel-makespan" => Box::new(Gavel::new(Aim::Makespan)),
         "gavel-ftf" => Box::new(Gavel::new(Aim::FinishTime)),
+        "gandiva-fair" => Box::new(gandiva::GandivaFair::default()),
+        "lucid" => Box::new(lucid::Lucid::default()),
+        "pollux-like" => Box::new(pollux::Pollux::default()),
         _ => return None,
     })
 }

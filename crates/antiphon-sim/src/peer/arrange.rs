@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Action, Allocation, AttemptId, Bytes, Millis, NodeName, StopCause, TaskAllocation, Terms,
+    Action, Allocation, AttemptId, Bytes, Millis, NodeName, Shape, StopCause, TaskAllocation, Terms,
 };
 
 use super::{Live, Scene, gpus};
@@ -142,10 +142,20 @@ pub(super) fn resize(scene: &Scene<'_>, holds: &[Hold]) -> Vec<Action> {
     let start = |hold: &Hold| {
         let live = &scene.jobs[hold.job];
         let role = &scene.state.job(live.id)?.spec.roles[0];
-        let count = gpus(hold.gpus);
-        let shape = role.shapes().position(|shape| shape.gpus == count)?;
+        let gpu_type = match hold.on.first() {
+            Some((node, _)) => &scene.cluster.nodes[*node].gpu_type,
+            None => &scene.gpu_types[0],
+        };
+        let suits = |shape: &Shape| {
+            let of_type = shape
+                .gpu_type
+                .as_ref()
+                .is_none_or(|asked| asked == gpu_type);
+            shape.gpus == gpus(hold.gpus) && of_type
+        };
+        let shape = role.shapes().position(suits)?;
         let tasks = if hold.on.is_empty() {
-            free.take(&scene.gpu_types[0], hold.gpus, &role.name)?
+            free.take(gpu_type, hold.gpus, &role.name)?
         } else {
             free.take_on(&hold.on, &role.name)?
         };
