@@ -1,5 +1,7 @@
 //! How far a job has come and how long the rest takes, by the GPUs that it holds. Knows no time of day.
 
+mod elastic;
+
 use std::collections::BTreeMap;
 
 use antiphon_types::Millis;
@@ -7,20 +9,41 @@ use antiphon_types::Millis;
 use crate::profile::Profile;
 use crate::workload::{TraceJob, Work};
 
+pub use elastic::{Elastic, Goodputs};
+
 /// Where a job runs, as far as its speed depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Site {
-    /// The GPU type's place in [`Course::rates`].
+    /// The GPU type's place in [`Stretch::rates`].
     pub gpu_type: usize,
     /// Whether it lies on more nodes than it needs at least.
     pub spread: bool,
+    /// GPUs that it holds; zero stands for those that it asks for.
+    pub gpus: u32,
+    /// Nodes that they lie on.
+    pub nodes: u32,
 }
 
-/// What is to be done, in milliseconds at the best speed that there is for it.
-#[derive(Debug, Clone, PartialEq)]
+impl Site {
+    /// As many GPUs of a type as a job asks for, close together.
+    #[must_use]
+    pub const fn close(gpu_type: usize) -> Self {
+        Self {
+            gpu_type,
+            spread: false,
+            gpus: 0,
+            nodes: 0,
+        }
+    }
+}
+
+/// What is to be done, in milliseconds at the best speed that there is for it on the GPUs that it asks for.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Course {
     /// One after the other.
     pub stretches: Vec<Stretch>,
+    /// On which other numbers of GPUs it may run, where the policy changes these.
+    pub elastic: Option<Elastic>,
 }
 
 /// A part in which the speed on each GPU type stays the same.
@@ -83,7 +106,10 @@ impl Course {
                 return Err(Unknown { kind, gpus: 0 });
             }
         };
-        Ok(Self { stretches })
+        Ok(Self {
+            stretches,
+            elastic: None,
+        })
     }
 
     /// The course of a training that was measured, at the batch size that its user tuned: epoch by epoch, as the noise of its
@@ -130,7 +156,10 @@ impl Course {
             }
             progress = end;
         }
-        Ok(Self { stretches })
+        Ok(Self {
+            stretches,
+            elastic: None,
+        })
     }
 
     /// How long all of it takes at its best.
@@ -144,11 +173,11 @@ impl Course {
     pub fn rest_ms(&self, done: f64, site: Site) -> f64 {
         let mut before = done;
         let mut rest = 0.0;
-        for stretch in &self.stretches {
+        for (place, stretch) in self.stretches.iter().enumerate() {
             let left = (stretch.ms - before).max(0.0);
             before = (before - stretch.ms).max(0.0);
             if left > 0.0 {
-                rest += left / stretch.rate(site);
+                rest += left / self.rate_in(place, site);
             }
         }
         rest
@@ -160,10 +189,10 @@ impl Course {
         let mut start = 0.0;
         let mut done = done;
         let mut elapsed = elapsed;
-        for stretch in &self.stretches {
+        for (place, stretch) in self.stretches.iter().enumerate() {
             let end = start + stretch.ms;
             if done < end && elapsed > 0.0 {
-                let rate = stretch.rate(site);
+                let rate = self.rate_in(place, site);
                 let needed = (end - done) / rate;
                 let takes = elapsed.min(needed);
                 done = if takes < needed {
@@ -181,14 +210,26 @@ impl Course {
     /// Its speed on a site after `done` milliseconds at its best, as a part of its best.
     #[must_use]
     pub fn rate(&self, done: f64, site: Site) -> f64 {
+        self.stretch_at(done)
+            .map_or(1.0, |place| self.rate_in(place, site))
+    }
+
+    /// The stretch that it is in after `done` milliseconds at its best; none where all is done.
+    #[must_use]
+    pub fn stretch_at(&self, done: f64) -> Option<usize> {
         let mut end = 0.0;
-        for stretch in &self.stretches {
+        self.stretches.iter().position(|stretch| {
             end += stretch.ms;
-            if done < end {
-                return stretch.rate(site);
-            }
+            done < end
+        })
+    }
+
+    /// Its speed in a stretch: on other numbers of GPUs than it asks for it may be above one.
+    fn rate_in(&self, place: usize, site: Site) -> f64 {
+        match &self.elastic {
+            Some(elastic) if site.gpus > 0 => elastic.rate(place, site.gpus, site.nodes),
+            Some(_) | None => self.stretches[place].rate(site),
         }
-        1.0
     }
 }
 

@@ -3,11 +3,15 @@
 
 mod arrange;
 mod backfill;
+mod edf;
+mod gandiva;
 mod gavel;
 mod hetero;
 mod las;
+mod lucid;
 mod ordered;
 pub mod placement;
+mod pollux;
 mod themis;
 
 use antiphon_kernel::State;
@@ -75,8 +79,7 @@ impl Live<'_> {
     /// Its speed close together on a GPU type now, as a part of its best.
     #[must_use]
     pub fn rate_on(&self, gpu_type: usize) -> f64 {
-        let spread = false;
-        self.course.rate(self.done, Site { gpu_type, spread })
+        self.course.rate(self.done, Site::close(gpu_type))
     }
 
     /// What is left of it, in milliseconds at its best.
@@ -122,7 +125,7 @@ fn gpus(count: u32) -> GpuAmount {
 }
 
 /// The names of all published policies.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 17] = [
     "fifo",
     "easy-backfill",
     "srtf",
@@ -137,6 +140,9 @@ pub const NAMES: [&str; 14] = [
     "gavel-las-blind",
     "gavel-makespan",
     "gavel-ftf",
+    "gandiva-fair",
+    "lucid",
+    "pollux-like",
 ];
 
 /// The published policy of this name.
@@ -150,13 +156,16 @@ pub fn named(name: &str) -> Option<Box<dyn Peer>> {
         "las" => Box::new(las::las()),
         "tiresias-tuned" => Box::new(las::tiresias_tuned()),
         "themis" => Box::new(themis::Themis::default()),
-        "edf" => Box::new(ordered::edf()),
+        "edf" => Box::new(edf::Edf::new()),
         "hetero-srtf" => Box::new(hetero::HeteroSrtf),
         "gavel-fifo" => Box::new(Gavel::new(Aim::Fifo)),
         "gavel-las" => Box::new(Gavel::new(Aim::Las)),
         "gavel-las-blind" => Box::new(Gavel::new(Aim::LasBlind)),
         "gavel-makespan" => Box::new(Gavel::new(Aim::Makespan)),
         "gavel-ftf" => Box::new(Gavel::new(Aim::FinishTime)),
+        "gandiva-fair" => Box::new(gandiva::GandivaFair::default()),
+        "lucid" => Box::new(lucid::Lucid::default()),
+        "pollux-like" => Box::new(pollux::Pollux::default()),
         _ => return None,
     })
 }
@@ -168,4 +177,10 @@ pub fn needs_durations(name: &str) -> bool {
         name,
         "srtf" | "srsf" | "themis" | "hetero-srtf" | "gavel-makespan" | "gavel-ftf"
     )
+}
+
+/// Whether a policy chooses the numbers of GPUs that jobs hold, where these were measured on several.
+#[must_use]
+pub fn chooses_sizes(name: &str) -> bool {
+    matches!(name, "edf" | "pollux-like")
 }

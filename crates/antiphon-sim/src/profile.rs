@@ -35,6 +35,7 @@ pub struct Profile {
     trainings: BTreeMap<u64, Vec<Epoch>>,
     /// Progress at the end of each epoch.
     ends: Vec<f64>,
+    local_min: u64,
     local_max: f64,
 }
 
@@ -74,6 +75,13 @@ const NODES_MAX: u32 = 16;
 
 /// The published simulator gives this application no larger local batch, though one was measured.
 const LOCAL_MAX: (&str, f64) = ("yolov3", 8.0);
+
+/// The published simulator leaves this application on one GPU and at its largest batch.
+const RIGID: &str = "ncf";
+
+/// How many batch sizes are tried for a number of GPUs, each larger than the one before by the same factor: as many as the published
+/// simulator tries.
+const BATCHES: u32 = 50;
 
 impl Profile {
     /// Reads the folder of an application.
@@ -134,6 +142,7 @@ impl Profile {
             });
         }
         let locals = measured.values().flatten().map(|(local, _)| *local);
+        let local_min = crate::trace::rounded(locals.clone().fold(f64::INFINITY, f64::min)).max(1);
         let local_max = if name == LOCAL_MAX.0 {
             LOCAL_MAX.1
         } else {
@@ -148,6 +157,7 @@ impl Profile {
             curves,
             trainings,
             ends,
+            local_min,
             local_max,
         })
     }
@@ -222,6 +232,34 @@ impl Profile {
         self.trainings.keys().next_back().copied().unwrap_or(1)
     }
 
+    /// The most GPUs on which each still has a batch of its own.
+    #[must_use]
+    pub fn gpus_max(&self) -> u32 {
+        if self.name == RIGID {
+            return 1;
+        }
+        let most = self.batch_max() / self.local_min;
+        u32::try_from(most).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The batch sizes among which a training on so many GPUs may choose.
+    #[must_use]
+    pub fn batches(&self, gpus: u32) -> Vec<u64> {
+        let largest = self.batch_max();
+        let smallest = (self.local_min * u64::from(gpus)).max(self.batch_min());
+        if self.name == RIGID || smallest >= largest {
+            return vec![largest];
+        }
+        let factor = (real(largest) / real(smallest)).powf(1.0 / f64::from(BATCHES - 1));
+        let batch = |place: u32| {
+            let size = real(smallest) * factor.powi(place.cast_signed());
+            crate::trace::rounded((size - 1e-6).ceil()).clamp(smallest, largest)
+        };
+        let mut batches: Vec<u64> = (0..BATCHES).map(batch).collect();
+        batches.dedup();
+        batches
+    }
+
     /// The progress at which the training is done.
     #[must_use]
     pub fn progress_total(&self) -> f64 {
@@ -277,6 +315,14 @@ impl Profile {
     /// [`Self::epoch_end`].
     #[must_use]
     pub fn progress_per_s(&self, placement: &[u32], batch: u64, progress: f64) -> Option<f64> {
+        let (made, seconds) = self.step_of(placement, batch)?;
+        Some(self.gain(made, progress) / seconds)
+    }
+
+    /// The batch that a step really has with these GPUs on each node, and how many seconds it takes; nothing where it does
+    /// not run so.
+    #[must_use]
+    pub fn step_of(&self, placement: &[u32], batch: u64) -> Option<(u64, f64)> {
         let gpus = placement
             .iter()
             .try_fold(0_u32, |sum, gpus| sum.checked_add(*gpus))?;
@@ -285,7 +331,7 @@ impl Profile {
         let computing = step.step_s - step.sync_s;
         let seconds = step.step_s + computing * real(split.accumulations);
         let made = split.local_batch * (split.accumulations + 1) * u64::from(gpus);
-        (seconds > 0.0).then(|| self.gain(made, progress) / seconds)
+        (seconds > 0.0).then_some((made, seconds))
     }
 
     fn epoch(&self, progress: f64) -> usize {

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use antiphon_types::{Millis, Policy};
 
 use crate::bound::bounds;
 use crate::cluster::Cluster;
-use crate::course::{Course, millis};
+use crate::course::{Course, Elastic, Goodputs, millis};
 use crate::delay;
 use crate::outcome::Outcome;
 use crate::peer;
@@ -230,6 +231,36 @@ pub fn courses(
     workload.jobs.iter().map(|job| told(course(job))).collect()
 }
 
+/// Lets jobs hold other numbers of GPUs than they ask for, where the tables say how fast they are then.
+fn stretch(
+    workload: &Workload,
+    tables: &Tables,
+    gpus: u32,
+    courses: &mut [Result<Course, String>],
+) {
+    let mut goodputs: BTreeMap<&str, Rc<Goodputs>> = BTreeMap::new();
+    for (job, course) in workload.jobs.iter().zip(courses) {
+        let Ok(course) = course else { continue };
+        course.elastic = match (&job.work, tables) {
+            (Work::Profile { application, .. }, Tables::Profiles(profiles)) => {
+                profiles.get(application).map(|profile| {
+                    let shared = goodputs.entry(application);
+                    let shared = shared.or_insert_with(|| Rc::new(Goodputs::of(profile)));
+                    Elastic::by_goodput(shared, course, gpus)
+                })
+            }
+            (Work::Steps(phases), Tables::Throughputs(table)) => match &phases[..] {
+                [phase] => {
+                    let asked = job.gpus.whole().unwrap_or(1);
+                    Elastic::by_steps(&table.scaling(&phase.kind, ""), asked, gpus)
+                }
+                _ => None,
+            },
+            (Work::Time(_) | Work::Endless | Work::Steps(_) | Work::Profile { .. }, _) => None,
+        };
+    }
+}
+
 /// Who decides under this name.
 ///
 /// # Errors
@@ -267,11 +298,19 @@ pub fn simulate(
     let all = setting.cluster.nodes.iter().map(|node| node.gpus).sum();
     let (asked, used) = setting.faults.requested(workload, setting.seed, all);
     let workload = asked.as_ref();
-    let courses = courses(workload, &setting.cluster, tables);
+    let mut courses = courses(workload, &setting.cluster, tables);
     let known: Vec<Option<&Course>> = courses.iter().map(|course| course.as_ref().ok()).collect();
     let gpus = f64::from(all);
-    let bounds = bounds(workload, &known, gpus);
+    let mut bounds = bounds(workload, &known, gpus);
     drop(known);
+    if matches!(decider, Decider::Peer(_)) && peer::chooses_sizes(name) {
+        stretch(workload, tables, all, &mut courses);
+        // The bounds hold for the numbers of GPUs that are asked for.
+        let mut known = courses.iter().flatten();
+        if known.any(|course| course.elastic.is_some()) {
+            bounds = None;
+        }
+    }
     let world = World::new(workload, setting, decider, courses, stopwatch).with_used(&used);
     let finished = world.run(on_progress);
     let seconds = |span: Millis| millis(span) / 1_000.0;

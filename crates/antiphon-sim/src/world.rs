@@ -232,9 +232,7 @@ impl<'a> World<'a> {
             let claims = noise.next();
             let course = course.unwrap_or_else(|reason| {
                 world.refuse(job, reason);
-                Course {
-                    stretches: Vec::new(),
-                }
+                Course::default()
             });
             if !course.stretches.is_empty() {
                 world.announce(BEGIN.after(job.submitted), Happening::Arrives(place));

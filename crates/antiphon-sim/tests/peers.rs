@@ -210,6 +210,42 @@ fn tiresias_is_met_on_a_workload_of_pollux() {
     within(2.0, outcome.avg_jct_s, 3_470.0);
 }
 
+/// All eight workloads of each load; the mean of their mean completion times.
+#[test]
+fn pollux_is_met_at_every_load() {
+    let Some(traces) = traces() else { return };
+    let cluster = cluster::preset("pollux", 0).unwrap();
+    for (folder, figure) in [
+        ("workloads-0.5", 1_534.0),
+        ("workloads", 2_751.0),
+        ("workloads-1.5", 3_685.0),
+        ("workloads-2.0", 5_289.0),
+    ] {
+        let jct = |n: u32| {
+            let path = traces.join(format!("pollux/{folder}/workload-{n}.csv.gz"));
+            let outcome = run(&path, &cluster, "pollux-like", Knowledge::None);
+            outcome.avg_jct_s.unwrap()
+        };
+        let mean = (1..=8).map(jct).sum::<f64>() / 8.0;
+        println!("{folder}: {mean:.0} for {figure}");
+        within(2.0, Some(mean), figure);
+    }
+}
+
+/// 23 of the 195 jobs, where scaling is free, as in the published run.
+#[test]
+fn edf_of_elasticflow_is_met() {
+    let Some(traces) = traces() else { return };
+    let cluster = Cluster {
+        start_cost: Millis::ZERO,
+        resize_cost: Millis::ZERO,
+        ..cluster::preset("elasticflow", 0).unwrap()
+    };
+    let path = traces.join("elasticflow/traces/elasticVpollux_e.csv.gz");
+    let outcome = run(&path, &cluster, "edf", Knowledge::None);
+    within(2.0, outcome.deadlines_met, 0.118);
+}
+
 /// A job made up for a test.
 fn made(gpus: u32, submitted_s: u64, work: Work) -> TraceJob {
     TraceJob {

@@ -183,12 +183,7 @@ fn stopped(runs: &[Outcome], policies: usize) -> String {
 }
 
 /// What a run of a policy fixes.
-fn setting(
-    args: &SimulateArgs,
-    cluster: &Cluster,
-    policy: Policy,
-    faults: &Faults,
-) -> Setting {
+fn setting(args: &SimulateArgs, cluster: &Cluster, policy: Policy, faults: &Faults) -> Setting {
     Setting {
         cluster: cluster.clone(),
         knowledge: args.knowledge(),

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Action, Allocation, AttemptId, Bytes, Millis, NodeName, NodeSpec, StopCause, TaskAllocation,
-    Terms,
+    Action, Allocation, AttemptId, Bytes, Millis, NodeName, NodeSpec, Shape, StopCause,
+    TaskAllocation, Terms,
 };
 
 use super::{Live, Scene, gpus};
@@ -112,6 +112,84 @@ fn stop(scene: &Scene<'_>, live: &Live<'_>) -> Option<Action> {
     })
 }
 
+/// A job that should hold so many GPUs, where it may hold several numbers of them.
+#[derive(Debug, Clone)]
+pub(super) struct Hold {
+    /// Its place in the scene.
+    pub(super) job: usize,
+    /// All of them.
+    pub(super) gpus: u32,
+    /// On these nodes of the cluster so many each; where that is empty, on as few as will do.
+    pub(super) on: Vec<(usize, u32)>,
+}
+
+/// Lets jobs hold these GPUs; whoever else runs, or holds others, gives way. A job runs on where what it holds stays the same.
+pub(super) fn resize(scene: &Scene<'_>, holds: &[Hold]) -> Vec<Action> {
+    let chosen: BTreeMap<usize, &Hold> = holds.iter().map(|hold| (hold.job, hold)).collect();
+    let stays = |place: usize, live: &Live<'_>| match (live.site, chosen.get(&place)) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(site), Some(hold)) if hold.on.is_empty() => site.gpus == hold.gpus,
+        (Some(_), Some(hold)) => held(scene, live) == hold.on,
+    };
+    let jobs = scene.jobs.iter().enumerate();
+    let gone: Vec<Action> = jobs
+        .filter(|(place, live)| !stays(*place, live))
+        .filter_map(|(_, live)| stop(scene, live))
+        .collect();
+    if !gone.is_empty() {
+        return gone;
+    }
+    let mut free = Free::of(scene);
+    let begins = |hold: &&Hold| scene.jobs[hold.job].site.is_none();
+    // The largest find the fewest nodes that hold them.
+    let mut begin: Vec<&Hold> = holds.iter().filter(begins).collect();
+    begin.sort_by_key(|hold| std::cmp::Reverse(hold.gpus));
+    let start = |hold: &Hold| {
+        let live = &scene.jobs[hold.job];
+        let role = &scene.state.job(live.id)?.spec.roles[0];
+        let gpu_type = match hold.on.first() {
+            Some((node, _)) => &scene.cluster.nodes[*node].gpu_type,
+            None => &scene.gpu_types[0],
+        };
+        let suits = |shape: &Shape| {
+            let of_type = shape
+                .gpu_type
+                .as_ref()
+                .is_none_or(|asked| asked == gpu_type);
+            shape.gpus == gpus(hold.gpus) && of_type
+        };
+        let shape = role.shapes().position(suits)?;
+        let tasks = if hold.on.is_empty() {
+            free.take(gpu_type, hold.gpus, &role.name)?
+        } else {
+            free.take_on(&hold.on, &role.name)?
+        };
+        launch(scene, live, shape, tasks)
+    };
+    begin.into_iter().filter_map(start).collect()
+}
+
+/// What a job holds: nodes of the cluster, rising, and how many GPUs of each.
+pub(super) fn held(scene: &Scene<'_>, live: &Live<'_>) -> Vec<(usize, u32)> {
+    let job = scene.state.job(live.id);
+    let active = job.and_then(|job| job.state.active());
+    let tasks = active
+        .into_iter()
+        .flat_map(|active| &active.allocation.tasks);
+    let mut on: BTreeMap<usize, u32> = BTreeMap::new();
+    for task in tasks {
+        let node = scene
+            .cluster
+            .nodes
+            .iter()
+            .position(|node| node.name == task.node);
+        let count = u32::try_from(task.gpus.len()).expect("few GPUs");
+        *on.entry(node.expect("a node of the cluster")).or_default() += count;
+    }
+    on.into_iter().collect()
+}
+
 fn start(scene: &Scene<'_>, free: &mut Free, live: &Live<'_>, gpu_type: usize) -> Option<Action> {
     let job = scene.state.job(live.id)?;
     let name = &scene.gpu_types[gpu_type];
@@ -119,6 +197,16 @@ fn start(scene: &Scene<'_>, free: &mut Free, live: &Live<'_>, gpu_type: usize) -
         .shapes()
         .position(|shape| shape.gpu_type.as_ref().is_none_or(|asked| asked == name))?;
     let tasks = free.take(name, live.gpus(), &job.spec.roles[0].name)?;
+    launch(scene, live, shape, tasks)
+}
+
+fn launch(
+    scene: &Scene<'_>,
+    live: &Live<'_>,
+    shape: usize,
+    tasks: Vec<TaskAllocation>,
+) -> Option<Action> {
+    let job = scene.state.job(live.id)?;
     let attempt = AttemptId {
         job: live.id,
         number: job.launches + 1,
@@ -189,29 +277,52 @@ impl Free {
         let mut left = count;
         let mut tasks = Vec::new();
         for (name, _, mask) in nodes {
-            let mut held = Vec::new();
-            while left > 0 && *mask != 0 {
-                let gpu = mask.trailing_zeros();
-                *mask &= *mask - 1;
-                held.push(gpu);
-                left -= 1;
-            }
+            let held = lowest(mask, left);
             if held.is_empty() {
                 break;
             }
-            tasks.push(TaskAllocation {
-                role: role.into(),
-                index: u32::try_from(tasks.len()).expect("few tasks"),
-                node: name.clone(),
-                gpus: held,
-                gpu_share: gpus(1),
-                cpus: 0,
-                memory: Bytes::ZERO,
-                scratch: Bytes::ZERO,
-                read_bandwidth: Bytes::ZERO,
-                sliced: false,
-            });
+            left -= u32::try_from(held.len()).expect("few GPUs");
+            tasks.push(task(role, tasks.len(), name, held));
         }
         Some(tasks)
+    }
+
+    /// Takes so many GPUs of each of these nodes.
+    fn take_on(&mut self, on: &[(usize, u32)], role: &str) -> Option<Vec<TaskAllocation>> {
+        let has = |(node, count): &(usize, u32)| self.nodes[*node].2.count_ones() >= *count;
+        if !on.iter().all(has) {
+            return None;
+        }
+        let mut tasks = Vec::with_capacity(on.len());
+        for (node, count) in on {
+            let (name, _, mask) = &mut self.nodes[*node];
+            tasks.push(task(role, tasks.len(), name, lowest(mask, *count)));
+        }
+        Some(tasks)
+    }
+}
+
+/// Takes up to so many GPUs, the lowest first.
+fn lowest(mask: &mut u64, count: u32) -> Vec<u32> {
+    let mut held = Vec::new();
+    for _ in 0..count.min(mask.count_ones()) {
+        held.push(mask.trailing_zeros());
+        *mask &= *mask - 1;
+    }
+    held
+}
+
+fn task(role: &str, index: usize, node: &NodeName, held: Vec<u32>) -> TaskAllocation {
+    TaskAllocation {
+        role: role.into(),
+        index: u32::try_from(index).expect("few tasks"),
+        node: node.clone(),
+        gpus: held,
+        gpu_share: gpus(1),
+        cpus: 0,
+        memory: Bytes::ZERO,
+        scratch: Bytes::ZERO,
+        read_bandwidth: Bytes::ZERO,
+        sliced: false,
     }
 }

@@ -42,7 +42,7 @@ impl Peer for EasyBackfill {
             }
             let mut types: Vec<usize> = (0..types).filter(|i| live.rate_on(*i) > 0.0).collect();
             types.sort_by(|a, b| live.rate_on(*b).total_cmp(&live.rate_on(*a)));
-            let runs = |gpu_type| run_ms(live, close(gpu_type));
+            let runs = |gpu_type| run_ms(live, Site::close(gpu_type));
             let found = types.iter().copied().find(|&i| {
                 left[i] >= live.gpus()
                     && promise
@@ -109,9 +109,4 @@ fn run_ms(live: &Live<'_>, site: Site) -> f64 {
     live.job
         .limit
         .map_or(f64::INFINITY, |limit| (millis(limit) - ran).max(0.0))
-}
-
-const fn close(gpu_type: usize) -> Site {
-    let spread = false;
-    Site { gpu_type, spread }
 }

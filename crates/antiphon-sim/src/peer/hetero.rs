@@ -18,8 +18,7 @@ impl Peer for HeteroSrtf {
         let mut pairs: Vec<(f64, usize, usize)> = Vec::with_capacity(types * scene.jobs.len());
         for (job, live) in scene.jobs.iter().enumerate() {
             for gpu_type in 0..types {
-                let spread = false;
-                let rest_ms = live.course.rest_ms(live.done, Site { gpu_type, spread });
+                let rest_ms = live.course.rest_ms(live.done, Site::close(gpu_type));
                 if rest_ms.is_finite() {
                     pairs.push((rest_ms, job, gpu_type));
                 }

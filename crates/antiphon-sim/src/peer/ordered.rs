@@ -1,11 +1,10 @@
 //! Policies that are nothing but an order: first come first served; shortest remaining time (SRTF); shortest remaining
-//! service, which is time x GPUs (SRSF; Gu et al., NSDI 2019); earliest deadline first (EDF). Each job gets the fastest GPU type
+//! service, which is time x GPUs (SRSF; Gu et al., NSDI 2019); earliest deadline first (EDF; see [`super::edf`]). Each job gets the fastest GPU type
 //! that is left for it, and keeps it. All but FIFO and EDF know true run times; EDF knows deadlines.
 //!
 //! On Muri's traces (trace1 / trace3) SRSF was published with 980 / 185 thousand s and comes to 953.5 / 172.9 here, SRTF with
 //! 1,371 / 193 and comes to 1,338 / 181: the peer charges starts at every event. Under its accounts the same rules give 980 /
-//! 185 and 1,371 / 193 (`tests/peers/charged.rs`). EDF on ElasticFlow's `195job` meets 29.2 % of the deadlines with the GPUs that
-//! each job asks for; published are 11.8 %, and why is not understood.
+//! 185 and 1,371 / 193 (`tests/peers/charged.rs`).
 
 use antiphon_types::Action;
 
@@ -54,8 +53,9 @@ pub(super) const fn edf() -> Ordered {
     }
 }
 
-impl Peer for Ordered {
-    fn decide(&mut self, scene: &Scene<'_>) -> Vec<Action> {
+impl Ordered {
+    /// Places in the scene, the first to be served first.
+    pub(super) fn order(&self, scene: &Scene<'_>) -> Vec<usize> {
         let mut order: Vec<(bool, f64, usize)> = scene
             .jobs
             .iter()
@@ -70,7 +70,13 @@ impl Peer for Ordered {
             .collect();
         // Who runs is in front where nobody is stopped.
         order.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-        let order: Vec<usize> = order.into_iter().map(|(_, _, job)| job).collect();
+        order.into_iter().map(|(_, _, job)| job).collect()
+    }
+}
+
+impl Peer for Ordered {
+    fn decide(&mut self, scene: &Scene<'_>) -> Vec<Action> {
+        let order = self.order(scene);
         let wishes = on_fastest(scene, &order, self.overtake);
         arrange(scene, &wishes, self.overtake)
     }

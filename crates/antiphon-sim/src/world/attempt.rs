@@ -96,6 +96,8 @@ impl World<'_> {
         Site {
             gpu_type: self.types_of[*first],
             spread: nodes.len() > 1,
+            gpus: allocation.gpu_amount().whole().unwrap_or(0),
+            nodes: u32::try_from(nodes.len()).expect("few nodes"),
         }
     }
 

@@ -5,7 +5,8 @@ use antiphon_types::{CheckpointSpec, GpuAmount, JobSpec, Millis, RetrySpec, Role
 use crate::course::{Course, Site};
 use crate::workload::TraceJob;
 
-/// What is submitted for a job: one role, one shape for each speed that it has on the cluster's GPU types.
+/// What is submitted for a job: one role, one shape for each speed that it has on the cluster's GPU types, or for each
+/// number of GPUs that it may hold.
 #[must_use]
 pub fn spec_of(job: &TraceJob, course: &Course, gpu_types: &[String]) -> JobSpec {
     let mut shapes = shapes(job, course, gpu_types);
@@ -38,21 +39,23 @@ pub fn spec_of(job: &TraceJob, course: &Course, gpu_types: &[String]) -> JobSpec
     }
 }
 
-/// The fastest first. Where all types are alike one shape names none of them.
+/// The fastest first; where all types are alike one shape names none of them. Where the policy chooses the number of GPUs, one for
+/// each that there may be.
 fn shapes(job: &TraceJob, course: &Course, gpu_types: &[String]) -> Vec<Shape> {
     let plain = Shape {
         gpus: job.gpus,
         cpus: (job.gpus.thousandths() < GpuAmount::from_gpus(1).thousandths()).then_some(1),
         ..Shape::default()
     };
+    if let Some(elastic) = &course.elastic {
+        let shape = |gpus: &u32| Shape {
+            gpus: GpuAmount::from_gpus(*gpus),
+            ..plain.clone()
+        };
+        return elastic.sizes().iter().map(shape).collect();
+    }
     let speed = |gpu_type: usize| {
-        let rate = course.rate(
-            0.0,
-            Site {
-                gpu_type,
-                spread: false,
-            },
-        );
+        let rate = course.rate(0.0, Site::close(gpu_type));
         (rate * 1_000.0).round()
     };
     let speeds: Vec<f64> = (0..gpu_types.len()).map(speed).collect();
