@@ -1,12 +1,16 @@
 //! When waiting jobs will start: the whole queue played forward on a copy, by the same cycle that decides. Off the loop,
 //! every few seconds; `why`, `check` and pages share its result and show its age.
 
+mod foresight;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
     Action, AttemptId, Body, Event, Exit, JobId, Millis, Observation, Seq, TaskId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
+
+pub use foresight::{Foresight, Foretold};
 
 use crate::apply::apply;
 use crate::decide::decide;
@@ -106,6 +110,7 @@ fn play(state: &State, pace: Pace, last: Option<JobId>) -> BTreeMap<JobId, Times
         .filter(|job| matches!(job.state, JobState::Pending { .. }))
         .map(|job| job.id)
         .collect();
+    let mut left_of = BTreeMap::new();
     let mut cycles = 0;
     loop {
         cycles += 1;
@@ -119,7 +124,14 @@ fn play(state: &State, pace: Pace, last: Option<JobId>) -> BTreeMap<JobId, Times
                 if let Action::Launch { attempt, .. } = &action {
                     waiting.remove(&attempt.job);
                 }
-                carry_out(&mut copy, &action, pace, &mut starts, &mut ends);
+                carry_out(
+                    &mut copy,
+                    &action,
+                    pace,
+                    &mut starts,
+                    &mut ends,
+                    &mut left_of,
+                );
             }
         }
         let seen = last.is_some_and(|last| starts.contains_key(&last));
@@ -169,6 +181,7 @@ fn carry_out(
     pace: Pace,
     starts: &mut BTreeMap<JobId, Timestamp>,
     ends: &mut BTreeSet<(Timestamp, AttemptId)>,
+    left_of: &mut BTreeMap<JobId, Millis>,
 ) {
     match action {
         Action::Launch { attempt, .. } => {
@@ -176,6 +189,14 @@ fn carry_out(
             starts.entry(attempt.job).or_insert(now);
             for task in tasks(state, *attempt) {
                 log(state, Body::Observation(Observation::TaskStarted { task }));
+            }
+            // Who saves may be asked to give way again.
+            if state.jobs[&attempt.job].spec.checkpoint.is_some() {
+                let attempt = *attempt;
+                log(
+                    state,
+                    Body::Observation(Observation::Attached { attempt, step: 0 }),
+                );
             }
             let job = &state.jobs[&attempt.job];
             let expect = &job.expect;
@@ -185,13 +206,18 @@ fn carry_out(
                     expect.expected
                 }
             };
-            if let Some(left) = left(expected, expect.high, pace) {
+            let whole = left(expected, expect.high, pace);
+            if let Some(left) = left_of.remove(&attempt.job).or(whole) {
                 ends.insert((now.after(left), *attempt));
             }
         }
         // Who is asked to stop does so at once: a checkpoint takes seconds, a forecast is about hours.
         Action::Yield { attempt, .. } | Action::Terminate { attempt, .. } => {
-            ends.retain(|(_, other)| other != attempt);
+            let end_of = ends.iter().find(|(_, other)| other == attempt).copied();
+            if let Some((at, _)) = end_of {
+                ends.remove(&(at, *attempt));
+                left_of.insert(attempt.job, at.since(state.now));
+            }
             end(state, *attempt);
         }
         Action::Kill { .. }

@@ -288,7 +288,7 @@ fn made(load: &Load, draft: &Draft, at_s: f64, team: u32, user: u32, dice: &mut 
 
 /// The limit that a user names: a round number, one to ten times the run time (estimates are as loose and as round in
 /// Tsafrir, Etsion and Feitelson, "Modeling user runtime estimates", JSSPP 2005). Never below the run time.
-fn limit(run_s: f64, by_default: bool, lot: f64) -> Millis {
+pub(crate) fn limit(run_s: f64, by_default: bool, lot: f64) -> Millis {
     const ROUND_MIN: [u64; 14] = [
         15, 30, 60, 120, 240, 480, 720, 1_440, 2_880, 4_320, 7_200, 10_080, 20_160, 43_200,
     ];

@@ -82,6 +82,18 @@ pub struct Outcome {
     pub finish_time_unfair_share: Option<f64>,
     /// How long jobs of each class wait.
     pub delays: Vec<Delay>,
+    /// Forecasts of starts that were judged.
+    pub forecasts: Option<usize>,
+    /// The part of them that named an interval.
+    pub forecast_closed: Option<f64>,
+    /// The part of those intervals in which the start lay; they are made to hold 80 % of starts.
+    pub forecast_coverage: Option<f64>,
+    /// The median width of those intervals.
+    pub forecast_width_s: Option<f64>,
+    /// The same coverage of what playing the queue forward alone came to.
+    pub forecast_played_coverage: Option<f64>,
+    /// The median width of that.
+    pub forecast_played_width_s: Option<f64>,
     /// Entries of the log.
     pub events: u64,
     /// Calls of `decide`.
@@ -164,6 +176,14 @@ impl Outcome {
             .sum();
         self.fairness(&records, gpus);
         self.deadlines(finished, deadlines);
+        if let Some(foretelt) = &finished.foretelt {
+            self.forecasts = Some(foretelt.judged);
+            self.forecast_closed = Some(foretelt.shown.closed);
+            self.forecast_coverage = Some(foretelt.shown.covered);
+            self.forecast_width_s = Some(foretelt.shown.width_s);
+            self.forecast_played_coverage = Some(foretelt.played.covered);
+            self.forecast_played_width_s = Some(foretelt.played.width_s);
+        }
         self.events = finished.tally.events;
         self.cycles = finished.tally.cycles;
         let mut cycles = finished.tally.cycle_us.clone();

@@ -378,6 +378,7 @@ impl Recording {
     #[must_use]
     pub fn outcome(&self) -> (Outcome, Finished) {
         let finished = Finished {
+            foretelt: None,
             records: self.records.clone(),
             spans: Vec::new(),
             tally: Tally {

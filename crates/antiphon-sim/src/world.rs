@@ -7,6 +7,7 @@ mod cycle;
 pub(crate) mod draw;
 mod fail;
 mod fate;
+mod foretell;
 mod gang;
 mod loss;
 mod noise;
@@ -31,9 +32,11 @@ use crate::peer::Peer;
 use crate::workload::Workload;
 use fail::Why;
 use fate::Fate;
+use foretell::Foretelling;
 use run::Run;
 use strike::{Machine, Strike};
 
+pub use foretell::{Foretelt, Intervals};
 pub use gang::spec_of;
 pub use noise::Noise;
 pub use record::{Cause, Lost, Record};
@@ -47,6 +50,8 @@ const BEGIN: Timestamp = Timestamp::from_millis(1_704_067_200_000);
 pub enum Knowledge {
     /// Nothing.
     None,
+    /// The time limit that its user names: the trace's, or a round one of one to ten times the run time.
+    Limits,
     /// What its training loop reports while it runs: steps done and to do, time of a step.
     Progress,
     /// Its true run time, from the start.
@@ -55,13 +60,14 @@ pub enum Knowledge {
 
 impl Knowledge {
     /// All of them, the least first.
-    pub const ALL: [Self; 3] = [Self::None, Self::Progress, Self::Durations];
+    pub const ALL: [Self; 4] = [Self::None, Self::Limits, Self::Progress, Self::Durations];
 
     /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Limits => "limits",
             Self::Progress => "progress",
             Self::Durations => "durations",
         }
@@ -85,6 +91,8 @@ pub struct Setting {
     pub faults: Faults,
     /// Whether the spans in which GPUs were held are kept.
     pub spans: Spans,
+    /// How many forecasts of starts are made and judged.
+    pub forecasts: u32,
 }
 
 /// Who decides.
@@ -142,6 +150,8 @@ pub struct World<'a> {
     round_due: bool,
     to_come: usize,
     wake_at: Option<Timestamp>,
+    foretelling: Option<Foretelling>,
+    foretell_now: bool,
     digest: blake3::Hasher,
     buffer: Vec<u8>,
     tally: Tally,
@@ -173,6 +183,8 @@ pub struct Finished {
     pub records: Vec<Option<Record>>,
     /// By job of the workload: when it held which GPUs; empty unless the setting keeps that.
     pub spans: Vec<Vec<Span>>,
+    /// How well starts were foretold, where that was asked for.
+    pub foretelt: Option<Foretelt>,
     /// What was counted.
     pub tally: Tally,
     /// Digest of the whole log.
@@ -220,6 +232,8 @@ impl<'a> World<'a> {
             round_due: false,
             to_come: 0,
             wake_at: None,
+            foretelling: Foretelling::new(setting.forecasts, workload.jobs.len()),
+            foretell_now: false,
             digest: blake3::Hasher::new(),
             buffer: Vec::new(),
             tally: Tally::default(),
@@ -318,11 +332,21 @@ impl<'a> World<'a> {
                 self.event(Body::Tick);
             }
             self.settle();
+            self.foretell();
             if self.to_come == 0 || !on_progress(done) {
                 break;
             }
         }
         self.finish()
+    }
+
+    /// Makes a forecast if it is time for one.
+    fn foretell(&mut self) {
+        if std::mem::take(&mut self.foretell_now)
+            && let Some(foretelling) = &mut self.foretelling
+        {
+            foretelling.look(&self.state);
+        }
     }
 
     fn next_time(&self) -> Option<Timestamp> {
@@ -421,6 +445,7 @@ impl<'a> World<'a> {
         Finished {
             records: self.runs.into_iter().map(known).collect(),
             spans,
+            foretelt: self.foretelling.map(|foretelling| foretelling.sum_up()),
             tally: self.tally,
             digest: self.digest.finalize().to_hex().to_string(),
         }

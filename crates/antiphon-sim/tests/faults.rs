@@ -71,6 +71,7 @@ fn run(name: &str, workload: &Workload, cluster: &Cluster, faults: &str, seed: u
         policy: policy(),
         faults,
         spans: antiphon_sim::world::Spans::Dropped,
+        forecasts: 0,
     };
     let gpus = cluster.nodes.iter().map(|node| node.gpus).sum();
     let (asked, used) = setting.faults.requested(workload, seed, gpus);

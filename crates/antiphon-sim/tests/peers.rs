@@ -46,6 +46,7 @@ fn run(trace: &Path, cluster: &Cluster, name: &str, knowledge: Knowledge) -> Out
         policy: policy(),
         faults: antiphon_sim::faults::Faults::default(),
         spans: Spans::Dropped,
+        forecasts: 0,
     };
     let decider = decider(name, &setting).unwrap();
     let began = Instant::now();
@@ -296,6 +297,7 @@ fn course_of(
         policy: policy(),
         faults: antiphon_sim::faults::Faults::default(),
         spans: Spans::Dropped,
+        forecasts: 0,
     };
     let decider = decider(name, &setting).unwrap();
     let (_, finished) = simulate(

@@ -139,7 +139,7 @@ pub(crate) struct SimulateArgs {
         value_delimiter = ','
     )]
     pub(crate) seeds: Vec<u64>,
-    /// What the policy may know: nothing but the past, what training loops report, or true run times; several in a sweep
+    /// What the policy may know: none (the past alone), limits, progress (what training loops report) or durations; several in a sweep
     #[arg(long, value_name = "WHAT", default_value = "progress", value_delimiter = ',', value_parser = knowledge)]
     pub(crate) knowledge: Vec<Knowledge>,
     /// Let jobs come so many times as fast as recorded; several in a sweep
@@ -172,6 +172,9 @@ pub(crate) struct SimulateArgs {
     /// Placement alone: how many orders of the jobs are tried
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) shuffles: u32,
+    /// Make so many forecasts of starts on the way, and judge them by what comes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) forecasts: u32,
     /// Stop at the first bad row or job that cannot run
     #[arg(long)]
     pub(crate) strict: bool,

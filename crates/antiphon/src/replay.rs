@@ -219,6 +219,7 @@ fn setting(args: &ReplayArgs, recording: &Recording) -> Result<Setting, Failure>
         policy,
         faults: antiphon_sim::faults::Faults::default(),
         spans: Spans::Dropped,
+        forecasts: 0,
     })
 }
 

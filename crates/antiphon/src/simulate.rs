@@ -192,6 +192,7 @@ fn setting(args: &SimulateArgs, cluster: &Cluster, policy: Policy, faults: &Faul
         policy,
         faults: faults.clone(),
         spans: Spans::Dropped,
+        forecasts: args.forecasts,
     }
 }
 

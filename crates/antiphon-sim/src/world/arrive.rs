@@ -3,9 +3,15 @@
 use antiphon_kernel::admit;
 use antiphon_types::{Command, Estimate, JobId, JobSpec, Millis, Rung};
 
+use super::draw::{Lot, Stream};
+use super::foretell::Foretelling;
 use super::{Knowledge, Refused, World, number, spec_of};
 use crate::course::span;
+use crate::generate;
 use crate::workload::TraceJob;
+
+/// What users reckon for starts beside the run itself.
+const START_S: f64 = 120.0;
 
 impl World<'_> {
     pub(super) fn arrive(&mut self, place: usize) {
@@ -27,6 +33,9 @@ impl World<'_> {
                 high: expected + more,
             });
         }
+        if self.setting.knowledge == Knowledge::Limits {
+            spec.time_limit = Some(self.limit(place));
+        }
         let command = Command::Submit {
             spec: Box::new(spec),
         };
@@ -42,6 +51,16 @@ impl World<'_> {
         assert_eq!(id.0, number(self.places.len()) + 1, "job ids count up");
         self.places.push(place);
         self.runs[place].id = Some(id);
+        let foretelling = self.foretelling.as_mut();
+        self.foretell_now |= foretelling.is_some_and(Foretelling::is_due);
+    }
+
+    /// The limit that a job's user names.
+    fn limit(&self, place: usize) -> Millis {
+        let run_s = self.runs[place].record.best_ms / 1_000.0;
+        let lot = Lot::of(self.setting.seed, Stream::Limit, place).unit();
+        let drawn = || generate::limit(run_s + START_S, false, lot);
+        self.workload.jobs[place].limit.unwrap_or_else(drawn)
     }
 
     pub(super) fn refuse(&mut self, job: &TraceJob, reason: String) {

@@ -21,6 +21,8 @@ pub(crate) enum Stream {
     Straggler = 6,
     /// When a node is taken away.
     Spot = 7,
+    /// What limit a job's user names.
+    Limit = 8,
 }
 
 /// Draws of one stream.

@@ -104,7 +104,7 @@ impl World<'_> {
                 faults.spot.map(|it| millis(it.mtbf)),
                 Strike::SpotTold(node),
             ),
-            Stream::Request | Stream::Fate | Stream::Glitch => {
+            Stream::Request | Stream::Fate | Stream::Glitch | Stream::Limit => {
                 unreachable!("only nodes are struck")
             }
         };

@@ -142,6 +142,7 @@ impl<'a> Ground<'a> {
             policy: self.policies[&point.policy].clone(),
             faults: self.faults.clone(),
             spans: Spans::Dropped,
+            forecasts: 0,
         }
     }
 
