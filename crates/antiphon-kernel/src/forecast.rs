@@ -36,15 +36,18 @@ pub struct Forecast {
     pub starts: BTreeMap<JobId, Start>,
 }
 
-/// When a job will start, if nothing else comes.
+/// When a job will start: if nothing else comes, or as such forecasts have turned out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// If everybody ends in half the time that is expected.
+    /// If everybody ends in half the time that is expected; or before one of ten such jobs started.
     pub earliest: Timestamp,
-    /// If everybody ends when expected.
+    /// If everybody ends when expected; or when half of such jobs had started.
     pub expected: Timestamp,
-    /// If everybody takes as long as nine of ten do; nothing where that is not known or lies too far ahead.
+    /// If everybody takes as long as nine of ten do, or when nine of ten such jobs had started; nothing where that is not
+    /// known or lies too far ahead.
     pub latest: Option<Timestamp>,
+    /// Whether this is how such forecasts have turned out: then it counts on those who will come.
+    pub learned: bool,
 }
 
 /// How long runs take in one play.
@@ -81,6 +84,7 @@ fn played(state: &State, last: Option<JobId>) -> Forecast {
             earliest: earliest.unwrap_or(expected),
             expected,
             latest,
+            learned: false,
         };
         (job, start)
     });

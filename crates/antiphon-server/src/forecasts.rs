@@ -1,12 +1,12 @@
 //! When waiting jobs will start: the kernel's forecast, made beside the loop every few seconds and shared by all readers.
 //! Also the place where questions are answered that need a copy of the state: one at a time, and never on the loop.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use antiphon_kernel::forecast::{Forecast, forecast};
+use antiphon_kernel::forecast::{Forecast, Foresight, Start};
 use antiphon_kernel::{JobState, State, apply};
-use antiphon_types::{Body, Event, Millis, Seq};
+use antiphon_types::{Body, Event, Millis, Seq, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::api::now;
@@ -25,6 +25,8 @@ const STALE: Millis = Millis::from_secs(60);
 /// The newest forecast, and who may copy the state.
 pub(crate) struct Forecasts {
     latest: RwLock<Option<Arc<Forecast>>>,
+    /// How forecasts turned out since this server began: what is shown is corrected by it.
+    foresight: Arc<Mutex<Foresight>>,
     copies: Semaphore,
 }
 
@@ -32,6 +34,7 @@ impl Default for Forecasts {
     fn default() -> Self {
         Self {
             latest: RwLock::default(),
+            foresight: Arc::default(),
             copies: Semaphore::new(1),
         }
     }
@@ -44,6 +47,12 @@ impl Forecasts {
         latest
             .expect("nothing can fail while it is written")
             .clone()
+    }
+
+    /// Corrects a start that was worked out for one job alone.
+    pub(crate) fn corrects(&self) -> impl Fn(Start, Timestamp) -> Start + Send + 'static {
+        let foresight = self.foresight.clone();
+        move |start, at| locked(&foresight).correct(start, at)
     }
 
     /// Answers a question on a copy of the committed state, brought up to now, beside whatever else runs.
@@ -84,7 +93,9 @@ impl Forecasts {
             let began = Instant::now();
             // Noted even where it fails: the same state would fail again.
             seq = Some(committed);
-            match self.ask(&view, |state| forecast(&state)).await {
+            let foresight = self.foresight.clone();
+            let look = move |state: State| locked(&foresight).look(&state).0;
+            match self.ask(&view, look).await {
                 Ok(made) => {
                     let latest = self.latest.write();
                     *latest.expect("nothing can fail while it is written") = Some(Arc::new(made));
@@ -98,6 +109,13 @@ impl Forecasts {
             rest = EVERY.max(took * PAUSE_TIMES);
         }
     }
+}
+
+/// What was learned. A forecast that failed halfway leaves counts behind, which are as good as any.
+fn locked(foresight: &Mutex<Foresight>) -> std::sync::MutexGuard<'_, Foresight> {
+    foresight
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn anybody_waits(state: &State) -> bool {

@@ -30,8 +30,8 @@ const GROUPS: usize = 16;
 /// Waits that say something together.
 const WAITS_MIN: u64 = 40;
 
-/// What is taken for granted before anything was measured, as one wait for each ratio: anything from a quarter of what was
-/// foretold to eight times as much.
+/// What is taken for granted beside what was measured, as one wait for each ratio: anything from a quarter of what was foretold
+/// to eight times as much. It widens what few waits say.
 const PRIOR: RangeInclusive<i32> = -2 * PARTS..=3 * PARTS;
 
 /// Waits after which the counts of a group are halved, so that what was long ago weighs less.
@@ -138,10 +138,12 @@ impl Foresight {
         pending
     }
 
-    /// The interval that held for eight of ten waits that were foretold alike; a wide one where there are few of them.
+    /// The interval that held for eight of ten waits that were foretold alike; as it was where there are too few of them.
     fn corrected(&self, start: Start, now: Timestamp, pending: &[Ratios]) -> Start {
         let wait = start.expected.since(now);
-        let (ended, pending) = self.like(group(wait), pending);
+        let Some((ended, pending)) = self.like(group(wait), pending) else {
+            return start;
+        };
         let at = |wait: Millis| now.after(wait);
         let low = quantile(&ended, &pending, 100).map(|ratio| at(stretched(wait, ratio - 1)));
         let high = quantile(&ended, &pending, 900).map(|ratio| at(stretched(wait, ratio)));
@@ -151,22 +153,21 @@ impl Foresight {
             earliest,
             expected: half.unwrap_or(start.expected).max(earliest),
             latest: high.map(|high| high.max(earliest)),
+            learned: true,
         }
     }
 
     /// The waits of a group, with those of its neighbors until they are enough.
-    fn like(&self, group: usize, pending: &[Ratios]) -> (Ratios, Ratios) {
+    fn like(&self, group: usize, pending: &[Ratios]) -> Option<(Ratios, Ratios)> {
         let within = |reach: usize| group.saturating_sub(reach)..=(group + reach).min(GROUPS - 1);
-        let measured = (0..GROUPS).map(within).find(|groups| {
-            let ended = self.groups.get(groups.clone()).map(sum).unwrap_or_default();
-            ended.0.iter().sum::<u64>() >= WAITS_MIN
-        });
-        let groups = measured.unwrap_or(0..=GROUPS - 1);
-        let mut ended = self.groups.get(groups.clone()).map(sum).unwrap_or_default();
+        let (groups, mut ended) = (0..GROUPS).map(within).find_map(|groups| {
+            let ended = sum(self.groups.get(groups.clone())?);
+            (ended.0.iter().sum::<u64>() >= WAITS_MIN).then_some((groups, ended))
+        })?;
         for ratio in PRIOR {
             ended.add(place_of(ratio));
         }
-        (ended, sum(&pending[groups]))
+        Some((ended, sum(&pending[groups])))
     }
 }
 
@@ -283,6 +284,7 @@ mod tests {
             earliest: at(minute / 2),
             expected: at(minute),
             latest: None,
+            learned: false,
         }
     }
 
@@ -301,16 +303,17 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_wide_before_anything_was_measured_and_narrows() {
+    fn few_waits_correct_nothing_and_many_narrow_an_interval() {
         let width = |foresight: &Foresight| {
             let start = foresight.correct(start(100), at(0));
             start.latest.unwrap().since(start.earliest)
         };
-        let none = width(&Foresight::default());
-        assert!(none > minutes(400), "{none:?}");
-        let few = width(&after(100, (0..20).map(|_| 100)));
+        let foresight = after(100, (0..WAITS_MIN - 1).map(|_| 300));
+        assert_eq!(foresight.correct(start(100), at(0)), start(100));
+        assert_eq!(Foresight::default().correct(start(100), at(0)), start(100));
+        let few = width(&after(100, (0..WAITS_MIN).map(|_| 100)));
         let many = width(&after(100, (0..400).map(|_| 100)));
-        assert!(many < few && few < none, "{many:?} {few:?} {none:?}");
+        assert!(many < few, "{many:?} {few:?}");
         assert!(many < minutes(40), "{many:?}");
     }
 
@@ -331,6 +334,7 @@ mod tests {
             earliest: at(300),
             expected: at(400),
             latest: None,
+            learned: false,
         };
         assert!(short < at(400), "{short:?}");
         // Half of them take more than three times as long: nine of ten are over after more than that.

@@ -190,12 +190,13 @@ pub(crate) async fn check(
         .preflight(&spec)
         .await
         .map_err(|error| Fault::from(error).about(&subject))?;
+    let correct = shared.forecasts.corrects();
     let report = move |state: KernelState| {
         let command = Command::Submit {
             spec: Box::new(spec.clone()),
         };
         admit(&state, &command)?;
-        Ok(told_why::check(&state, &spec, warnings))
+        Ok(told_why::check(&state, &spec, warnings, correct))
     };
     let report: Result<CheckReport, Rejection> = shared.forecasts.ask(&shared.view, report).await?;
     report

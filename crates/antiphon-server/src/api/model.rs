@@ -144,15 +144,18 @@ pub struct SlotView {
     pub why: String,
 }
 
-/// When a waiting job should start if nothing else comes, in milliseconds since the Unix epoch.
+/// When a waiting job should start, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct StartView {
-    /// If everybody ends in half the time that is expected.
+    /// If everybody ends in half the time that is expected; once learned, before one of ten such jobs started.
     pub earliest_ms: u64,
-    /// If everybody ends when expected.
+    /// If everybody ends when expected; once learned, when half of such jobs had started.
     pub expected_ms: u64,
-    /// If everybody takes as long as nine of ten do; nothing where that is not known.
+    /// If everybody takes as long as nine of ten do, once learned when nine of ten such jobs had started; nothing where that is not known.
     pub latest_ms: Option<u64>,
+    /// Whether it follows from how such forecasts turned out; else it holds if nothing else comes.
+    #[serde(default)]
+    pub learned: bool,
     /// How old the forecast is.
     pub age_ms: u64,
 }

@@ -281,6 +281,11 @@ fn start_told(start: &StartView, now: Timestamp) -> String {
     };
     let earliest = until(start.earliest_ms);
     match start.latest_ms.map(until) {
+        Some(latest) if start.learned => format!(
+            "it starts {when}, between {} and {}, as eight of ten such forecasts held",
+            coarse(earliest),
+            coarse(latest)
+        ),
         Some(latest) if coarse(latest) == coarse(earliest) => {
             format!("it starts {when} if nothing else comes")
         }
@@ -289,6 +294,9 @@ fn start_told(start: &StartView, now: Timestamp) -> String {
             coarse(earliest),
             coarse(latest)
         ),
+        None if start.learned => {
+            format!("it starts {when} at a guess: too many like it wait still")
+        }
         None => format!("it starts {when} at a guess: a job in front of it names no end"),
     }
 }
@@ -543,7 +551,12 @@ fn gave_way(last: &AttemptRecord) -> Option<GaveWayView> {
 }
 
 /// What would become of a job that was submitted now. The state has to be a copy brought up to now.
-pub(crate) fn check(state: &State, spec: &JobSpec, warnings: Vec<String>) -> CheckReport {
+pub(crate) fn check(
+    state: &State,
+    spec: &JobSpec,
+    warnings: Vec<String>,
+    correct: impl Fn(Start, Timestamp) -> Start,
+) -> CheckReport {
     let now = state.now();
     let (state, id) = explain::with(state, spec);
     let job = &state.jobs()[&id];
@@ -593,7 +606,10 @@ pub(crate) fn check(state: &State, spec: &JobSpec, warnings: Vec<String>) -> Che
         }
         // By then its place is free: a forecast says no more.
         if gone_by.is_none() && is_forecast(&state, job) {
-            start = forecast::start_of(&state, id).map(|start| start_view(&start, Millis::ZERO));
+            start = forecast::start_of(&state, id).map(|start| {
+                let start = correct(start, now);
+                start_view(&start, Millis::ZERO)
+            });
             sentences.push(start.as_ref().map_or_else(
                 || "it would start later than the forecast looks ahead".into(),
                 |start| start_told(start, now),
@@ -669,6 +685,7 @@ pub(crate) fn start_view(start: &Start, age: Millis) -> StartView {
         earliest_ms: start.earliest.as_millis(),
         expected_ms: start.expected.as_millis(),
         latest_ms: start.latest.map(Timestamp::as_millis),
+        learned: start.learned,
         age_ms: age.as_millis(),
     }
 }
