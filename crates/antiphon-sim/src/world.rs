@@ -5,7 +5,7 @@ mod gang;
 mod noise;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use antiphon_kernel::{State, admit, apply, check, decide, next_timer};
 use antiphon_types::{
@@ -159,6 +159,8 @@ pub struct World<'a> {
     runs: Vec<Run>,
     /// By job id: its place in `runs`.
     places: Vec<usize>,
+    /// Those that have come and have not ended: places in `runs`.
+    here: BTreeSet<usize>,
     state: State,
     now: Timestamp,
     coming: BinaryHeap<Reverse<(Timestamp, u64, Happening)>>,
@@ -221,6 +223,7 @@ impl<'a> World<'a> {
             types_of,
             runs: Vec::with_capacity(workload.jobs.len()),
             places: Vec::new(),
+            here: BTreeSet::new(),
             state: State::default(),
             now: BEGIN,
             coming: BinaryHeap::new(),
@@ -387,7 +390,8 @@ impl<'a> World<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        self.state.queue_length() == 0 && self.runs.iter().all(|run| run.on.is_none())
+        self.state.queue_length() == 0
+            && self.here.iter().all(|place| self.runs[*place].on.is_none())
     }
 
     /// The first round after something comes: idle rounds need no event.
@@ -433,6 +437,7 @@ impl<'a> World<'a> {
         let id = self.state.newest_job().expect("it was submitted just now");
         assert_eq!(id.0, number(self.places.len()) + 1, "job ids count up");
         self.places.push(place);
+        self.here.insert(place);
         self.runs[place].id = Some(id);
     }
 
@@ -458,6 +463,7 @@ impl<'a> World<'a> {
         run.done = run.course.best_ms();
         run.record.ended = Some(self.now.since(BEGIN));
         run.leave(self.now);
+        self.here.remove(&place);
         self.to_come -= 1;
         let exit = Exit::Code {
             code: 0,
@@ -581,11 +587,9 @@ impl<'a> World<'a> {
     /// What a published policy sees.
     fn scene(&self) -> Scene<'_> {
         let known = self.setting.knowledge == Knowledge::Durations;
-        let jobs = self.runs.iter().enumerate().filter_map(|(place, run)| {
+        let jobs = self.here.iter().filter_map(|&place| {
+            let run = &self.runs[place];
             let id = run.id?;
-            if run.record.ended.is_some() {
-                return None;
-            }
             let held = run
                 .on
                 .as_ref()
