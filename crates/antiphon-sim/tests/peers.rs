@@ -125,8 +125,8 @@ fn muri_is_met_under_its_own_accounts() {
 }
 
 /// Met on trace3 (397 thousand s published), not on trace1 (1,823). The program's solution is the only one wherever the cluster
-/// is full; the middle of all solutions elsewhere, as an interior-point solver gives it, changes trace1 by 0.7 %. What else the
-/// peer did on that trace is not known, so this holds what the rule gives there under the peer's accounts.
+/// is full; the middle of all solutions elsewhere, as an interior-point solver gives it, changes trace1 by 0.7 %. What else was
+/// tried stands with the policy; none of it meets both, so this holds what the rule gives there under the peer's accounts.
 #[test]
 fn themis_of_muri_is_met_on_the_shorter_trace() {
     let Some(traces) = traces() else { return };
