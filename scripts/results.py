@@ -51,6 +51,7 @@ def muri(trace: str, las: str, themis: str, srsf: str, srtf: str) -> Comparison:
             Line("antiphon", "durations"),
             Line("srsf", "durations", srsf),
             Line("srtf", "durations", srtf),
+            Line("lucid", "durations"),
             Line("easy-backfill", "durations"),
             Line("fifo", "none"),
         ),
@@ -71,6 +72,22 @@ def gavel(title: str, trace: str, peers: tuple[Line, ...], cluster: str) -> Comp
     return Comparison(title, trace, ours + peers + apart, ("--cluster", cluster), note)
 
 
+def pollux(load: str, folder: str, goodput: str, tiresias: str) -> Comparison:
+    """The sixth of Pollux's eight workloads, at one load."""
+    return Comparison(
+        title=f"Pollux workload-6 at load {load} on 64 T4, 30 s a start",
+        trace=f"pollux/{folder}/workload-6.csv.gz",
+        lines=(
+            Line("antiphon", "progress"),
+            Line("pollux-like", "none", goodput),
+            Line("tiresias-tuned", "none", tiresias),
+        ),
+        note="antiphon and Tiresias keep each job's tuned size; the bound holds for these. `pollux-like` knows the profiles and "
+        "changes sizes every 60 s; over all eight workloads it is within 2 % of the published means "
+        "(`crates/antiphon-sim/tests/peers.rs`).",
+    )
+
+
 COMPARISONS = (
     muri("trace1", "3,330,000", "1,823,000", "980,000", "1,371,000"),
     muri("trace3", "347,000", "397,000", "185,000", "193,000"),
@@ -81,6 +98,8 @@ COMPARISONS = (
             Line("gavel-las", "none", "14,623"),
             Line("gavel-las-blind", "none", "19,989"),
             Line("gavel-fifo", "none", "19,527"),
+            Line("gandiva-fair", "none"),
+            Line("lucid", "none"),
             Line("hetero-srtf", "durations"),
         ),
         "gavel-testbed",
@@ -112,18 +131,19 @@ COMPARISONS = (
             Line("gavel-las-blind", "none", "11,274 (makespan 33,208)"),
         ),
     ),
+    pollux("0.5", "workloads-0.5", "1,288", "1,827"),
+    pollux("1", "workloads", "2,446", "3,470"),
+    pollux("1.5", "workloads-1.5", "3,474", "5,830"),
+    pollux("2", "workloads-2.0", "5,105", "10,255"),
     Comparison(
-        title="Pollux workload-6, 160 jobs on 64 T4 (rigid, tuned sizes)",
-        trace="pollux/workloads/workload-6.csv.gz",
-        lines=(Line("antiphon", "progress"), Line("tiresias-tuned", "none", "3,470")),
-    ),
-    Comparison(
-        title="ElasticFlow `195job`, 64 GPUs, rounds of 60 s (rigid)",
-        trace="elasticflow/195job.csv.gz",
+        title="ElasticFlow `elasticVpollux_e`, 195 jobs on 64 T4, rounds of 60 s",
+        trace="elasticflow/traces/elasticVpollux_e.csv.gz",
         lines=(
             Line("antiphon", "durations", "ElasticFlow: 72.8 % of deadlines"),
-            Line("edf", "durations", "11.8 % of deadlines"),
+            Line("edf", "none", "11.8 % of deadlines"),
         ),
+        note="antiphon keeps the GPUs that a job asks for. EDF scales each job out as far as it was measured, as in the published "
+        "run, where scaling is free.",
     ),
 )
 
@@ -167,7 +187,8 @@ def table(binary: str, traces: Path, comparison: Comparison) -> list[str]:
     for line in comparison.lines:
         flags = [*comparison.flags, "--policy", line.policy, "--knowledge", line.knowledge, *line.flags]
         for run in simulate(binary, trace, flags):
-            bound = run
+            # Where sizes are chosen the bound for those that are asked for does not hold.
+            bound = run if run["bound_avg_jct_s"] is not None else bound
             met, rss = run["deadlines_met"], run["peak_rss_bytes"]
             name = f"**{line.policy}**" if line.policy == "antiphon" else line.policy
             cells = [

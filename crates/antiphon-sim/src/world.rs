@@ -18,7 +18,7 @@ mod span;
 mod strike;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use antiphon_kernel::{State, apply, check};
 use antiphon_types::{
@@ -143,6 +143,8 @@ pub struct World<'a> {
     machines: Vec<Machine>,
     /// By job id: its place in `runs`.
     places: Vec<usize>,
+    /// Those that have come and have not ended: places in `runs`.
+    here: BTreeSet<usize>,
     state: State,
     now: Timestamp,
     coming: BinaryHeap<Reverse<(Timestamp, u64, Happening)>>,
@@ -225,6 +227,7 @@ impl<'a> World<'a> {
             runs: Vec::with_capacity(workload.jobs.len()),
             machines: vec![Machine::default(); setting.cluster.nodes.len()],
             places: Vec::new(),
+            here: BTreeSet::new(),
             state: State::default(),
             now: BEGIN,
             coming: BinaryHeap::new(),
@@ -392,7 +395,8 @@ impl<'a> World<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        self.state.queue_length() == 0 && self.runs.iter().all(|run| run.on.is_none())
+        self.state.queue_length() == 0
+            && self.here.iter().all(|place| self.runs[*place].on.is_none())
     }
 
     /// The first round after something comes: idle rounds need no event.

@@ -22,6 +22,9 @@ const PLACES: u32 = 16;
 
 const WHOLE: u32 = 1_000;
 
+/// Binary digits by which numbers are told apart before values are compared one by one.
+const RANK_BITS: u32 = 9;
+
 /// What is idle of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Idle<'a> {
@@ -47,8 +50,8 @@ pub(crate) struct Gradient {
 /// The demand as nodes of one GPU type see it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Table {
-    /// CPUs of the classes, ascending.
-    cpus: Vec<u32>,
+    /// CPUs of the classes.
+    cpus: Ranks,
     /// Whole GPUs of the largest class.
     sizes: usize,
     /// How many shares the classes ask for.
@@ -66,10 +69,22 @@ pub(super) struct Table {
 /// What would be stranded for want of one thing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Stranded {
-    /// Needs of the classes a thousandth of a GPU, descending.
-    needs: Vec<u64>,
+    /// Needs of the classes a thousandth of a GPU.
+    needs: Ranks,
     /// The weights of the first classes, and their weights by need.
     sums: Vec<(i64, i64)>,
+}
+
+/// Values, and how many of them are no more than a number: asked for every node that is looked at, where a search by halves
+/// costs most of what is decided.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Ranks {
+    /// Ascending.
+    values: Vec<u64>,
+    /// What a number is shifted by to find its place in `starts`.
+    shift: u32,
+    /// By place: how many values stand in places before it.
+    starts: Vec<u16>,
 }
 
 impl Gradient {
@@ -119,13 +134,17 @@ impl Table {
             values.dedup();
             values
         };
-        let cpus = distinct(&|class| Some(class.cpus));
+        let cpus = Ranks::of(
+            distinct(&|class| Some(class.cpus))
+                .into_iter()
+                .map(u64::from),
+        );
         let shares = distinct(&share_of);
         let sizes = distinct(&|class| class.gpus.whole());
         let sizes = at(sizes.last().copied().unwrap_or(0));
         let mut table = Self {
-            whole: vec![0; (cpus.len() + 1) * (sizes + 1)],
-            share: vec![0; (cpus.len() + 1) * (shares.len() + 1)],
+            whole: vec![0; (cpus.values.len() + 1) * (sizes + 1)],
+            share: vec![0; (cpus.values.len() + 1) * (shares.len() + 1)],
             up_to: (0..=WHOLE)
                 .map(|part| shares.partition_point(|share| *share <= part))
                 .map(|count| u16::try_from(count).unwrap_or(u16::MAX))
@@ -137,8 +156,8 @@ impl Table {
             sizes,
         };
         for (class, weight) in classes {
-            let enough = table.cpus.partition_point(|cpus| *cpus < class.cpus);
-            for row in enough + 1..=table.cpus.len() {
+            let enough = table.cpus.up_to(class.cpus.into());
+            for row in enough..=table.cpus.values.len() {
                 match class.gpus.whole() {
                     Some(gpus) => {
                         let row = row * (table.sizes + 1);
@@ -171,7 +190,7 @@ impl Table {
         if all == 0 {
             return 0;
         }
-        let row = self.cpus.partition_point(|cpus| *cpus <= idle.cpus);
+        let row = self.cpus.up_to(idle.cpus.into());
         let size = at(idle.whole).min(self.sizes);
         let whole = self.whole[row * (self.sizes + 1) + size];
         let row = row * (self.shares + 1);
@@ -220,7 +239,7 @@ impl Stranded {
             sums.push(sum);
         }
         Self {
-            needs: needs.into_iter().map(|(need, ..)| need).collect(),
+            needs: Ranks::of(needs.into_iter().rev().map(|(need, ..)| need)),
             sums,
         }
     }
@@ -230,14 +249,59 @@ impl Stranded {
         let Some(first) = self.sums.first() else {
             return 0;
         };
-        let there = left << PLACES;
-        let is_short = |need: &u64| need.saturating_mul(gpus.into()) > there;
-        if !self.needs.first().is_some_and(is_short) {
+        // Those are short of which all idle GPUs need more than is left.
+        let enough = (left << PLACES) / u64::from(gpus.max(1));
+        let short = self.needs.values.len() - self.needs.up_to(enough);
+        if short == 0 {
             return first.0 * i64::from(gpus);
         }
-        let short = self.needs.partition_point(is_short);
         let (weight, by_need) = self.sums[short];
         let served = (i128::from(left) * i128::from(by_need)) >> PLACES;
         weight * i64::from(gpus) - i64::try_from(served).unwrap_or(i64::MAX)
+    }
+}
+
+impl Ranks {
+    /// Of values that rise.
+    fn of(values: impl Iterator<Item = u64>) -> Self {
+        let values: Vec<u64> = values.collect();
+        let largest = values.last().copied().unwrap_or(0);
+        let bits = u64::BITS - largest.leading_zeros();
+        let shift = bits.saturating_sub(RANK_BITS);
+        let places = (largest >> shift) + 1;
+        let start = |place: u64| values.partition_point(|value| value >> shift < place);
+        let starts = (0..places).map(|place| u16::try_from(start(place)).unwrap_or(u16::MAX));
+        Self {
+            shift,
+            starts: starts.collect(),
+            values,
+        }
+    }
+
+    /// How many values are no more than this one.
+    fn up_to(&self, number: u64) -> usize {
+        let place = usize::try_from(number >> self.shift).unwrap_or(usize::MAX);
+        let Some(start) = self.starts.get(place) else {
+            return self.values.len();
+        };
+        let start = usize::from(*start);
+        let rest = self.values[start..].iter();
+        start + rest.take_while(|value| **value <= number).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_those_of_a_search_by_halves() {
+        let values = [0, 1, 1, 3, 200, 201, 4_095, 70_000, 70_001, 1 << 40];
+        let ranks = Ranks::of(values.into_iter());
+        for number in (0..5_000).chain([69_999, 70_000, 70_001, 1 << 39, 1 << 40, u64::MAX]) {
+            let found = values.partition_point(|value| *value <= number);
+            assert_eq!(ranks.up_to(number), found, "{number}");
+        }
+        assert_eq!(Ranks::default().up_to(7), 0);
     }
 }

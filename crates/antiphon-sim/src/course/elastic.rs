@@ -88,9 +88,12 @@ pub struct Goodputs {
     profile: Profile,
     /// Where each begins and ends.
     epochs: Vec<(f64, f64)>,
-    /// By GPUs and nodes, then by epoch.
-    known: RefCell<BTreeMap<(u32, u32), Rc<[f64]>>>,
+    /// By GPUs and nodes.
+    known: RefCell<BTreeMap<(u32, u32), ByEpoch>>,
 }
+
+/// Progress a second by epoch.
+type ByEpoch = Rc<[f64]>;
 
 impl Goodputs {
     /// Of a measured application.
@@ -113,14 +116,14 @@ impl Goodputs {
         }
     }
 
-    fn on(&self, gpus: u32, nodes: u32) -> Rc<[f64]> {
+    fn on(&self, gpus: u32, nodes: u32) -> ByEpoch {
         let known = &mut *self.known.borrow_mut();
         let reckon = || self.reckon(&split(gpus, nodes));
         Rc::clone(known.entry((gpus, nodes)).or_insert_with(reckon))
     }
 
     /// By epoch, at the batch size that is best in it.
-    fn reckon(&self, placement: &[u32]) -> Rc<[f64]> {
+    fn reckon(&self, placement: &[u32]) -> ByEpoch {
         let gpus = placement.iter().sum();
         let batches = self.profile.batches(gpus);
         let steps: Vec<(u64, f64)> = batches

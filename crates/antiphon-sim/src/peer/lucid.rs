@@ -53,11 +53,10 @@ impl Peer for Lucid {
             let on = held(scene, live);
             let is_profiled = on.iter().any(|(node, _)| *node >= first);
             let over = ends_profiling(scene, live).is_some_and(|at| at <= scene.now);
+            // Once started a job keeps what it has, but where it is profiled.
             if is_profiled && over {
                 self.profiled.insert(live.id);
-            }
-            // Once started a job keeps what it has, but where it is profiled.
-            if !on.is_empty() && !(is_profiled && over) {
+            } else if !on.is_empty() {
                 give(&mut free, &on);
                 let gpus = live.gpus();
                 holds.push(Hold { job, gpus, on });

@@ -70,9 +70,11 @@ impl Live {
             partitions: Vec::new(),
             resources: BTreeMap::new(),
         }));
-        // Nobody leaves, so there is nothing to hold back for a job that does not start at once.
+        // Nobody leaves, so there is nothing to hold back for a job that does not start at once; and nobody's work is saved, so
+        // there is nobody whose turn could end.
         let policy = Box::new(Policy {
             reservations_per_class_max: 0,
+            turn_gain_permille: 0,
             ..Policy::default()
         });
         live.command(Command::SetPolicy { policy });

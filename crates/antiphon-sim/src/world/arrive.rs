@@ -51,6 +51,7 @@ impl World<'_> {
         assert_eq!(id.0, number(self.places.len()) + 1, "job ids count up");
         self.places.push(place);
         self.runs[place].id = Some(id);
+        self.here.insert(place);
         let foretelling = self.foretelling.as_mut();
         self.foretell_now |= foretelling.is_some_and(Foretelling::is_due);
     }

@@ -156,6 +156,7 @@ impl World<'_> {
     pub(super) fn has_ended(&mut self, place: usize) {
         let run = &mut self.runs[place];
         run.record.ended = Some(self.now.since(BEGIN));
+        self.here.remove(&place);
         run.turned_out();
         self.to_come -= 1;
     }

@@ -98,7 +98,8 @@ impl World<'_> {
     /// What a published policy sees.
     fn scene(&self) -> Scene<'_> {
         let known = self.setting.knowledge == Knowledge::Durations;
-        let jobs = self.runs.iter().enumerate().filter_map(|(place, run)| {
+        let jobs = self.here.iter().filter_map(|&place| {
+            let run = &self.runs[place];
             let id = run.id?;
             if run.is_over() || run.not_before > self.now {
                 return None;
@@ -170,6 +171,7 @@ impl World<'_> {
         // What somebody ended because it had learned enough was done before it was canceled.
         if !run.is_over() {
             run.record.failed = Some((self.now.since(BEGIN), class));
+            self.here.remove(&place);
             run.give_up();
             self.to_come -= 1;
         }
