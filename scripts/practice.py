@@ -254,6 +254,10 @@ forward jobs which finished, reckoned with the losses of the whole run. What job
 ## The articles' claims
 """
 
+HOPELESS = """{percent:.1f} % of the jobs have a bug, or data that cannot be read: no scheduler finishes them, and the
+bar for failed jobs lies below that. GPU-hours a finished job also fall where the largest jobs fail early, so read them
+beside the lost GPU-time."""
+
 DELAYS = """
 ## Delays at a load of {load}
 
@@ -310,6 +314,7 @@ def page_of(practice: Practice, workers: int) -> list[str]:
     names = [name for name, _ in named + off + more + bars]
     results = dict(zip(names[: len(named)], firsts, strict=False))
     first, second = results["the usual way"], results["antiphon"]
+    hopeless = sum(int(usual.values[f"{kind}.share_permille"]) for kind in ("bug", "data")) / 10
     seeds = ", ".join(str(seed) for seed in practice.seeds)
     intro = INTRO.format(
         seeds=seeds,
@@ -320,6 +325,8 @@ def page_of(practice: Practice, workers: int) -> list[str]:
     page = [
         intro,
         *verdict(first, second),
+        "",
+        HOPELESS.format(percent=hopeless),
         "",
         "## Results",
         "",
