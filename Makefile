@@ -56,10 +56,12 @@ bench-full:
 	cargo bench --quiet -p antiphon-kernel --bench decisions -- --runs 5 --starts 200000
 	cargo bench --quiet -p antiphon --bench local -- --runs 3 --slurm-runs 3 --seconds 100 --commands 50
 
-## The published comparisons on public traces: `make results TRACES=DIR` writes docs/reference/results.md.
+## The published comparisons on public traces, and the practice scenario: `make results TRACES=DIR` writes
+## docs/reference/results.md and docs/reference/practice.md.
 results:
 	cargo build --quiet --release --bin antiphon
 	$(PYTHON) scripts/results.py --binary target/release/antiphon --traces $(TRACES)
+	$(PYTHON) scripts/practice.py --binary target/release/antiphon
 
 clean:
 	cargo clean

@@ -100,6 +100,8 @@ pub struct Requests {
     pub over_permille: u32,
     /// How many times as many, in thousandths.
     pub times_permille: u32,
+    /// The most that anybody asks for beyond what is used; all of the cluster's by default.
+    pub gpus_max: Option<u32>,
 }
 
 /// Hardware that fails.
@@ -249,6 +251,7 @@ impl Default for Requests {
         Self {
             over_permille: 0,
             times_permille: 1_000,
+            gpus_max: None,
         }
     }
 }
@@ -268,7 +271,7 @@ impl Retry {
 }
 
 impl Faults {
-    /// The workload as its jobs ask for GPUs, at most all of the cluster's, and which part of them each uses; nothing where
+    /// The workload as its jobs ask for GPUs, at most so many as there are, and which part of them each uses; nothing where
     /// each uses all.
     #[must_use]
     pub fn requested<'a>(
@@ -282,6 +285,7 @@ impl Faults {
         }
         let mut asked = workload.clone();
         let mut parts = vec![1.0; asked.jobs.len()];
+        let most = self.requests.gpus_max.unwrap_or(gpus).min(gpus);
         for (place, (job, part)) in asked.jobs.iter_mut().zip(&mut parts).enumerate() {
             let timed = matches!(job.work, Work::Time(_));
             let over = Lot::of(seed, Stream::Request, place).permille(self.requests.over_permille);
@@ -289,7 +293,7 @@ impl Faults {
             if let Some(used) = used {
                 let times = u64::from(self.requests.times_permille);
                 let more = u64::from(used) * times / 1_000;
-                let more = u32::try_from(more).unwrap_or(u32::MAX).min(gpus).max(used);
+                let more = u32::try_from(more).unwrap_or(u32::MAX).min(most).max(used);
                 job.gpus = GpuAmount::from_gpus(more);
                 *part = f64::from(used) / f64::from(more);
             }

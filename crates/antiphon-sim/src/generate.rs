@@ -49,6 +49,8 @@ pub struct Load {
     pub cluster: Cluster,
     /// GPUs of the cluster that the load is for; no job asks for more.
     pub gpus: u32,
+    /// GPUs of the largest gang, where that is to be smaller than the cluster.
+    pub widest: Option<u32>,
     /// How many jobs.
     pub jobs: usize,
     /// GPU-time of all jobs in thousandths of what the cluster has over the span. 950 is high, 1,200 never drains.
@@ -98,6 +100,7 @@ impl Default for Load {
             seed: 0,
             cluster: Cluster::Kalos,
             gpus: 2_416,
+            widest: None,
             jobs: 5_000,
             load_permille: 900,
             span: None,
@@ -225,6 +228,7 @@ fn drafts(load: &Load, kinds: &[Kind], dice: &mut Dice) -> Vec<Draft> {
     let mut group = 0;
     let mut in_burst = 0;
     let (mut shares, mut count) = (0.0, 0);
+    let widest = load.widest.unwrap_or(load.gpus).clamp(1, load.gpus.max(1));
     for (index, kind) in kinds.iter().enumerate() {
         shares += kind.share;
         // Shares are exact, not drawn: two loads of one size differ less. The last kind takes what rounding leaves.
@@ -248,7 +252,7 @@ fn drafts(load: &Load, kinds: &[Kind], dice: &mut Dice) -> Vec<Draft> {
             drafts.push(Draft {
                 kind: kind.name,
                 group,
-                gpus: gang(kind.gpus, dice.unit()).min(load.gpus.max(1)),
+                gpus: gang(kind.gpus, dice.unit()).min(widest),
                 run_s: between(&kind.run_s, dice.unit()),
                 end: if ended < kind.canceled {
                     End::Canceled

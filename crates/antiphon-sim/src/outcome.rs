@@ -50,6 +50,8 @@ pub struct Outcome {
     pub gpu_utilization: Option<f64>,
     /// The same up to the last submission: how full the cluster is while jobs come.
     pub gpu_utilization_coming: Option<f64>,
+    /// The same if every job had started as it came, and nothing had been lost: what comes late is not done by then.
+    pub gpu_utilization_coming_bound: Option<f64>,
     /// GPU-time that brought jobs forward over GPU-time held.
     pub goodput: Option<f64>,
     /// Fragmented GPUs as a share of the idle ones (placement alone).
@@ -152,11 +154,7 @@ impl Outcome {
             .makespan_s
             .filter(|makespan| *makespan > 0.0)
             .map(|makespan| held / 1_000.0 / (gpus * makespan));
-        let coming = records.iter().map(|record| record.submitted).max();
-        self.gpu_utilization_coming = coming
-            .map(seconds)
-            .filter(|coming| *coming > 0.0)
-            .map(|coming| finished.tally.held_coming_gpu_ms / 1_000.0 / (gpus * coming));
+        self.coming(finished, &records, gpus);
         for cause in Cause::ALL {
             let by = |record: &&Record| record.lost.by(cause);
             let gpu_ms: f64 = records.iter().map(by).sum();
@@ -192,6 +190,24 @@ impl Outcome {
             .get(cycles.len().saturating_sub(1) * 99 / 100)
             .map(|us| u64::from(*us));
         self.digest.clone_from(&finished.digest);
+    }
+
+    /// How full the cluster is until the last job has come.
+    fn coming(&mut self, finished: &Finished, records: &[&Record], gpus: f64) {
+        let ms = crate::course::millis;
+        let last = records.iter().map(|record| ms(record.submitted));
+        let last = last.fold(0.0, f64::max);
+        if last <= 0.0 {
+            return;
+        }
+        let all = gpus * last;
+        let possible = |record: &&Record| {
+            let left = last - ms(record.submitted);
+            record.gpus * record.best_ms.min(left)
+        };
+        let possible: f64 = records.iter().map(possible).sum();
+        self.gpu_utilization_coming = Some(finished.tally.held_coming_gpu_ms / all);
+        self.gpu_utilization_coming_bound = Some((possible / all).min(1.0));
     }
 
     fn fairness(&mut self, records: &[&Record], gpus: f64) {

@@ -351,7 +351,7 @@ fn mixed() -> (Workload, Cluster, &'static str) {
 #[test]
 fn books_agree_whatever_goes_wrong_under_every_kind_of_policy() {
     let (workload, cluster, faults) = mixed();
-    for name in ["antiphon", "fifo", "easy-backfill"] {
+    for name in ["antiphon", "fifo", "easy-backfill", "las"] {
         let finished = run(name, &workload, &cluster, faults, 3);
         for record in finished.records.iter().flatten() {
             let over = record.ended.is_some() || record.failed.is_some();

@@ -80,19 +80,30 @@ impl World<'_> {
         };
         let actions = peer.decide(&self.scene());
         self.decider = Decider::Peer(peer);
-        // Who is saving already has been asked.
-        let again = |action: &Action| match action {
-            Action::Terminate { attempt, .. } => self.gives_way(*attempt),
-            _ => false,
-        };
-        decision
-            .actions
-            .extend(actions.into_iter().filter(|action| !again(action)));
+        let actions = actions.into_iter().filter(|action| self.is_due(action));
+        decision.actions.extend(actions);
     }
 
-    fn gives_way(&self, attempt: AttemptId) -> bool {
-        let on = self.runs[self.place_of(attempt.job)].on.as_ref();
-        on.is_some_and(|on| on.stopped_for.is_some())
+    /// Published policies know nothing of saves that take time, nor of waits before a retry: whoever is saving has been asked
+    /// already, and who has to wait is not launched.
+    fn is_due(&self, action: &Action) -> bool {
+        match action {
+            Action::Terminate { attempt, .. } => {
+                let on = self.runs[self.place_of(attempt.job)].on.as_ref();
+                on.is_none_or(|on| on.stopped_for.is_none())
+            }
+            Action::Launch { attempt, .. } => {
+                self.runs[self.place_of(attempt.job)].not_before <= self.now
+            }
+            Action::Yield { .. }
+            | Action::Kill { .. }
+            | Action::Settle { .. }
+            | Action::Direct { .. }
+            | Action::Reserve { .. }
+            | Action::Unreserve { .. }
+            | Action::PutAside { .. }
+            | Action::Abandon { .. } => true,
+        }
     }
 
     /// What a published policy sees.
@@ -101,7 +112,7 @@ impl World<'_> {
         let jobs = self.here.iter().filter_map(|&place| {
             let run = &self.runs[place];
             let id = run.id?;
-            if run.is_over() || run.not_before > self.now {
+            if run.is_over() {
                 return None;
             }
             Some(Live {
