@@ -44,14 +44,14 @@ struct Report {
 
 /// Runs `antiphon simulate`.
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
+    if args.sweep.is_none() {
+        at_most_one_each(args)?;
+    }
+    let stop = Stop::by_hand();
     let strict = if args.strict { Strict::On } else { Strict::Off };
     let trace = trace::read(&args.trace, args.format, strict)?;
     warnings::bad_rows(&args.trace, &trace);
     let cluster = cluster::name(args, trace.format)?;
-    let stop = Stop::by_hand();
-    if args.sweep.is_none() {
-        at_most_one_each(args)?;
-    }
     let runs = match (&args.sweep, &cluster[..]) {
         (_, place::FGD) if args.sweep.is_some() || (args.load(), args.size()) != (1_000, 1_000) => {
             return Err(not_placement_alone());
