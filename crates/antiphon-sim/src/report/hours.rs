@@ -4,10 +4,22 @@ use crate::course::millis;
 use crate::workload::Workload;
 use crate::world::{Finished, Record};
 
-/// What GPUs that were held were lost to. A further cause that records carry is a further line.
-const LOST: [(&str, fn(&Record) -> f64); 2] = [
-    ("starts and resumes", |record| record.idle_gpu_ms),
-    ("work lost", |record| record.lost_gpu_ms),
+/// A cause for which GPU-time that was held came to nothing.
+struct Cause {
+    name: &'static str,
+    of: fn(&Record) -> f64,
+}
+
+/// All of them. A further cause that records carry is a further entry.
+const LOST: [Cause; 2] = [
+    Cause {
+        name: "starts and resumes",
+        of: |record| record.idle_gpu_ms,
+    },
+    Cause {
+        name: "work lost",
+        of: |record| record.lost_gpu_ms,
+    },
 ];
 
 /// Idle GPUs, as far as waiting jobs asked for so many.
@@ -29,7 +41,7 @@ impl Hours {
     pub(super) fn of(workload: &Workload, finished: &Finished, gpus: f64, length_ms: f64) -> Self {
         let records = || finished.records.iter().flatten();
         let held: f64 = records().map(|record| record.held_gpu_ms).sum();
-        let lost = LOST.map(|(cause, of)| (cause, records().map(of).sum::<f64>()));
+        let lost = LOST.map(|cause| (cause.name, records().map(cause.of).sum::<f64>()));
         let wanted = wanted_gpu_ms(workload, finished, gpus);
         let idle = (gpus * length_ms - held - wanted).max(0.0);
         let hours = |gpu_ms: f64| gpu_ms / 3.6e6;

@@ -26,7 +26,7 @@ fn sweep<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn a_sweep_killed_and_run_again_gives_the_file_of_one_run_through() {
-    let bench = Bench::with_jobs(300);
+    let bench = Bench::with_jobs(150);
     let told = bench.simulate(&sweep("whole.csv", &["--threads", "1"]));
     assert!(told.status.success(), "{told:?}");
     let whole = bench.read("whole.csv");
@@ -63,7 +63,7 @@ fn a_sweep_killed_and_run_again_gives_the_file_of_one_run_through() {
 
 #[test]
 fn ctrl_c_leaves_whole_rows_and_says_how_many() {
-    let bench = Bench::with_jobs(3_000);
+    let bench = Bench::with_jobs(1_000);
     let going = bench.start(&sweep("sweep.csv", &[]));
     until("a row is there", || {
         fs::read_to_string(bench.path("sweep.csv")).is_ok_and(|text| text.lines().count() > 1)
@@ -133,7 +133,7 @@ fn a_file_of_something_else_stays_as_it_is() {
 
 #[test]
 fn two_sweeps_do_not_share_a_file() {
-    let bench = Bench::with_jobs(3_000);
+    let bench = Bench::with_jobs(1_000);
     let going = bench.start(&sweep("sweep.csv", &[]));
     until("the first has begun", || {
         fs::read_to_string(bench.path("sweep.csv")).is_ok_and(|text| !text.is_empty())
