@@ -53,9 +53,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     warnings::bad_rows(&args.trace, &trace);
     let cluster = cluster::name(args, trace.format)?;
     let runs = match (&args.sweep, &cluster[..]) {
-        (_, place::FGD) if args.sweep.is_some() || (args.load(), args.size()) != (1_000, 1_000) => {
-            return Err(not_placement_alone());
-        }
+        (_, place::FGD) if asks_for_time(args) => return Err(not_placement_alone()),
         (_, place::FGD) => place::side_by_side(args, &trace.workload, &stop)?,
         (Some(path), _) => {
             let cluster = cluster::with_flags(&cluster, args, trace.workload.jobs.len())?;
@@ -97,8 +95,14 @@ fn at_most_one_each(args: &SimulateArgs) -> Result<(), Failure> {
         .help("add `--sweep FILE` to run every combination into one CSV, or give one value"))
 }
 
+/// Whether something is asked for that placement alone does not have.
+fn asks_for_time(args: &SimulateArgs) -> bool {
+    let scaled = (args.load(), args.size()) != (1_000, 1_000);
+    scaled || args.sweep.is_some() || args.csv.is_some()
+}
+
 fn not_placement_alone() -> Failure {
-    let what = "placement alone (cluster `fgd`) has no `--sweep`, `--load` and `--size`";
+    let what = "placement alone (cluster `fgd`) has no `--sweep`, `--load`, `--size` and `--csv`";
     Failure::new(Exit::Usage, "AP0615", what)
         .help("`--shuffles N` tries N orders of the jobs, `--offered TIMES` offers more of them")
 }
