@@ -43,7 +43,11 @@ fn a_live_log_is_decided_anew_and_run_again() {
     }
     let log = copy.join("log.db").display().to_string();
     let csv = server.dir().join("jobs.csv").display().to_string();
-    let replay = server.json(&["replay", "--log", &log, "--csv", &csv]);
+    let html = server.dir().join("page.html").display().to_string();
+    let replay = server.json(&["replay", "--log", &log, "--csv", &csv, "--html", &html]);
+    let page = fs::read_to_string(&html).unwrap();
+    assert!(page.contains(">recorded<") && page.contains(">antiphon<"));
+    assert!(page.contains("Who held which GPUs"));
     let [recorded, simulated] = &replay["runs"].as_array().unwrap()[..] else {
         panic!("{replay}");
     };
