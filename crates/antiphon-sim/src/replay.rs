@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use antiphon_kernel::{Job, JobState, State, apply, decide};
 use antiphon_store::Entry;
 use antiphon_types::{
-    Action, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, JobId, JobSpec, Millis,
-    NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause, Timestamp,
+    Action, Allocation, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, JobId, JobSpec,
+    Millis, NodeName, NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause,
+    Timestamp,
 };
 
 use crate::bound::bounds;
@@ -15,7 +16,7 @@ use crate::course::{Course, millis};
 use crate::outcome::Outcome;
 use crate::simulate::{Tables, courses};
 use crate::workload::{End, TraceJob, Work, Workload};
-use crate::world::{Decider, Finished, Record, Setting, Tally, World};
+use crate::world::{Decider, Finished, Record, Setting, Span, Tally, World, held};
 
 /// What a recorded outcome is called among policies.
 pub const RECORDED: &str = "recorded";
@@ -78,6 +79,8 @@ pub struct Recording {
     pub specs: Vec<JobSpec>,
     /// What became of them, in the same order.
     pub records: Vec<Option<Record>>,
+    /// When they held which of the nodes below, in the same order.
+    pub spans: Vec<Vec<Span>>,
     /// Jobs left out.
     pub censored: Censored,
     /// The nodes that were last offered.
@@ -139,10 +142,20 @@ pub fn first_difference(events: &[Event]) -> (u64, Option<Difference>) {
     (number, None)
 }
 
+/// An attempt that ended.
+struct Attempt {
+    launched: Timestamp,
+    started: Timestamp,
+    ended: Timestamp,
+    allocation: Allocation,
+}
+
 /// A job on its way through the log.
 struct Run {
     spec: JobSpec,
     record: Record,
+    /// What each attempt that ended held, from its launch on.
+    held: Vec<Attempt>,
     submitted: Timestamp,
     /// Work that no later attempt has to do again.
     kept: Millis,
@@ -212,6 +225,7 @@ fn take_in(state: &State, runs: &mut BTreeMap<JobId, Run>, at: Timestamp) {
                 lost_gpu_ms: 0.0,
                 preemptions: 0,
             },
+            held: Vec::new(),
             submitted: at,
             kept: Millis::ZERO,
             end: None,
@@ -260,6 +274,12 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
     let gpus = thousandths(active.allocation.gpu_amount().thousandths());
     let held = gpus * millis(at.since(active.launched));
     let started = active.started.unwrap_or(at);
+    run.held.push(Attempt {
+        launched: active.launched,
+        started,
+        ended: at,
+        allocation: active.allocation.clone(),
+    });
     let ran = at.since(started);
     run.record.held_gpu_ms += held;
     run.record.idle_gpu_ms += gpus * millis(started.since(active.launched));
@@ -304,6 +324,10 @@ fn sum_up(name: &str, state: &State, runs: BTreeMap<JobId, Run>, recording: &mut
     let ended = |run: &&Run| run.end.is_some();
     let begin = runs.values().filter(ended).map(|run| run.submitted).min();
     let begin = begin.unwrap_or_default();
+    let nodes = recording.nodes.iter().enumerate();
+    let nodes: BTreeMap<NodeName, usize> = nodes
+        .map(|(place, node)| (node.name.clone(), place))
+        .collect();
     let mut places: BTreeMap<JobId, u64> = BTreeMap::new();
     for (id, run) in runs {
         let Some(end) = run.end else {
@@ -336,6 +360,13 @@ fn sum_up(name: &str, state: &State, runs: BTreeMap<JobId, Run>, recording: &mut
             best_ms: millis(work),
             ..run.record
         }));
+        let spans = run.held.iter().map(|attempt| Span {
+            from: attempt.launched.since(begin),
+            works_from: attempt.started.since(begin),
+            until: Some(attempt.ended.since(begin)),
+            held: held(&attempt.allocation, &nodes),
+        });
+        recording.spans.push(spans.collect());
         recording.specs.push(moved(run.spec, begin, &places));
     }
     recording.workload.name = name.to_owned();
@@ -384,7 +415,7 @@ impl Recording {
     pub fn outcome(&self) -> (Outcome, Finished) {
         let finished = Finished {
             records: self.records.clone(),
-            spans: Vec::new(),
+            spans: self.spans.clone(),
             tally: Tally {
                 events: self.events,
                 cycles: self.decisions,

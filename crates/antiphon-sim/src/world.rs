@@ -22,6 +22,7 @@ use crate::workload::{TraceJob, Workload};
 
 pub use gang::spec_of;
 pub use noise::Noise;
+pub(crate) use span::held;
 pub use span::{Held, Span, Spans};
 
 /// Where virtual time begins: a Monday, so that weeks and hours begin with it.
@@ -682,7 +683,7 @@ impl<'a> World<'a> {
                 from: self.now.since(BEGIN),
                 works_from: begins.since(BEGIN),
                 until: None,
-                held: span::held(allocation, &self.node_places),
+                held: held(allocation, &self.node_places),
             });
         }
         let rest = run.course.rest_ms(run.done, site);
