@@ -1,4 +1,4 @@
-"""Runs the published comparisons and writes docs/reference/results.md: ours, the peers and the bound.
+"""Runs the published comparisons and writes docs/reference/results.md: ours, the peers and the bound, with plots.
 
 Decides nothing and fits nothing: one default policy for every trace. Comparisons whose trace is not there are left out,
 and the page says so.
@@ -8,163 +8,37 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import statistics
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bars import Bar, bars
+from comparisons import COMPARISONS, FGD, Comparison, Line
+
 PAGE = Path("docs/reference/results.md")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One policy of a comparison."""
-
-    policy: str
-    knowledge: str
-    published: str = ""
-    flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One table of the page."""
-
-    title: str
-    trace: str
-    lines: tuple[Line, ...]
-    flags: tuple[str, ...] = ()
-    note: str = ""
-
-
-def muri(trace: str, las: str, themis: str, srsf: str, srtf: str) -> Comparison:
-    """Muri's Philly-derived traces on 8 nodes of 8 GPUs."""
-    return Comparison(
-        title=f"Muri {trace}: 8 nodes of 8 GPUs, 15 s a first start, 30 s a later one",
-        trace=f"muri/{trace}.csv.gz",
-        lines=(
-            Line("antiphon", "none"),
-            Line("las", "none", las),
-            Line("themis", "durations", themis),
-            Line("antiphon", "progress"),
-            Line("antiphon", "progress", flags=("--noise",)),
-            Line("antiphon", "durations"),
-            Line("srsf", "durations", srsf),
-            Line("srtf", "durations", srtf),
-            Line("lucid", "durations"),
-            Line("easy-backfill", "durations"),
-            Line("fifo", "none"),
-        ),
-        note="The published runs charge starts at more events than there are starts; with their accounts the re-made "
-        "policies but Themis hit the published figures (`crates/antiphon-sim/tests/peers.rs`).",
-    )
-
-
-def gavel(title: str, trace: str, peers: tuple[Line, ...], cluster: str) -> Comparison:
-    """Gavel's traces, in its rounds of 360 s with free preemption and event by event with 30 s a restart."""
-    ours = tuple(Line("antiphon", knowledge) for knowledge in ("none", "progress", "durations"))
-    events = ("--rounds", "0s", "--resize-cost", "30s")
-    apart = (Line("antiphon", "progress", flags=events),)
-    note = (
-        "All know the table of throughputs; `gavel-ftf`, `gavel-makespan` and `hetero-srtf` also know the steps to do. "
-        "The published runs do not slow jobs that span servers; here they are slowed as the table says."
-    )
-    return Comparison(title, trace, ours + peers + apart, ("--cluster", cluster), note)
-
-
-def pollux(load: str, folder: str, goodput: str, tiresias: str) -> Comparison:
-    """The sixth of Pollux's eight workloads, at one load."""
-    return Comparison(
-        title=f"Pollux workload-6 at load {load} on 64 T4, 30 s a start",
-        trace=f"pollux/{folder}/workload-6.csv.gz",
-        lines=(
-            Line("antiphon", "progress"),
-            Line("pollux-like", "none", goodput),
-            Line("tiresias-tuned", "none", tiresias),
-        ),
-        note="antiphon and Tiresias keep each job's tuned size; the bound holds for these. `pollux-like` knows the profiles and "
-        "changes sizes every 60 s; over all eight workloads it is within 2 % of the published means "
-        "(`crates/antiphon-sim/tests/peers.rs`).",
-    )
-
-
-COMPARISONS = (
-    muri("trace1", "3,330,000", "1,823,000", "980,000", "1,371,000"),
-    muri("trace3", "347,000", "397,000", "185,000", "193,000"),
-    gavel(
-        "Gavel, continuous, 96 jobs: 8 V100, 16 P100, 24 K80; rounds of 360 s",
-        "gavel/physical_cluster/max_min_fairness.trace.gz",
-        (
-            Line("gavel-las", "none", "14,623"),
-            Line("gavel-las-blind", "none", "19,989"),
-            Line("gavel-fifo", "none", "19,527"),
-            Line("gandiva-fair", "none"),
-            Line("lucid", "none"),
-            Line("hetero-srtf", "durations"),
-        ),
-        "gavel-testbed",
-    ),
-    gavel(
-        "Gavel, static, 100 jobs, the same cluster",
-        "gavel/physical_cluster/minimize_makespan.trace.gz",
-        (
-            Line("gavel-las", "none", "35,659 (makespan 68,522)"),
-            Line("gavel-makespan", "durations", "63,775 (makespan 64,721)"),
-        ),
-        "gavel-testbed",
-    ),
-    gavel(
-        "Gavel, generated, 400 jobs: 36 V100, 36 P100, 36 K80, one a server",
-        "gavel/generated/continuous_multigpu_lam1200_seed0_400jobs.trace.gz",
-        (
-            Line("gavel-las", "none", "51,469"),
-            Line("gavel-ftf", "none", "52,941"),
-            Line("gavel-las-blind", "none", "71,098"),
-        ),
-        "gavel-108",
-    ),
-    Comparison(
-        title="Shockwave, 120 jobs on 32 GPUs, rounds of 120 s, 20 s a resume (rigid)",
-        trace="shockwave/traces/120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace.gz",
-        lines=(
-            Line("antiphon", "progress", "Shockwave: 9,958 (makespan 24,197)"),
-            Line("gavel-las-blind", "none", "11,274 (makespan 33,208)"),
-        ),
-    ),
-    pollux("0.5", "workloads-0.5", "1,288", "1,827"),
-    pollux("1", "workloads", "2,446", "3,470"),
-    pollux("1.5", "workloads-1.5", "3,474", "5,830"),
-    pollux("2", "workloads-2.0", "5,105", "10,255"),
-    Comparison(
-        title="ElasticFlow `elasticVpollux_e`, 195 jobs on 64 T4, rounds of 60 s",
-        trace="elasticflow/traces/elasticVpollux_e.csv.gz",
-        lines=(
-            Line("antiphon", "durations", "ElasticFlow: 72.8 % of deadlines"),
-            Line("edf", "none", "11.8 % of deadlines"),
-        ),
-        note="antiphon keeps the GPUs that a job asks for. EDF scales each job out as far as it was measured, as in the published "
-        "run, where scaling is free.",
-    ),
+PLOTS = Path("docs/img/results")
+FORECASTS = 50
+#: Those on which starts are foretold.
+FORETOLD = tuple(
+    it for it in COMPARISONS if it.name.startswith(("muri", "gavel-continuous", "gavel-generated", "pollux-1"))
 )
 
-FGD = (
-    ("default", "95.39", "93.08", "87.47"),
-    ("gpushare40", "94.15", "91.69", "86.00"),
-    ("gpushare100", "86.90", "85.01", "79.44"),
-    ("gpuspec33", "94.55", "93.09", "86.46"),
-    ("multigpu50", "97.18", "95.74", "90.27"),
-    ("cpu250", "93.41", "91.45", "80.42"),
-)
+Run = dict[str, object]
 
 
-def simulate(binary: str, trace: Path, flags: list[str]) -> list[dict[str, object]]:
+def simulate(binary: str, trace: Path, flags: list[str]) -> list[Run]:
     """The runs that one call prints; nothing where it fails, and why on standard error."""
     command = [binary, "simulate", "--trace", str(trace), "--json", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(f"failed: {' '.join(command)}\n{done.stderr}", file=sys.stderr)
         return []
-    runs: list[dict[str, object]] = json.loads(done.stdout)["runs"]
+    runs: list[Run] = json.loads(done.stdout)["runs"]
     return runs
 
 
@@ -173,50 +47,131 @@ def number(value: object, digits: int = 0) -> str:
     return f"{value:,.{digits}f}" if isinstance(value, int | float) else "-"
 
 
-def table(binary: str, traces: Path, comparison: Comparison) -> list[str]:
+def figures(runs: Iterable[Run], name: str) -> list[float]:
+    """A figure of each run that has it."""
+    values = (run[name] for run in runs)
+    return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def over_seeds(runs: list[Run], name: str, digits: int = 0, by: float = 1.0) -> str:
+    """The mean of a figure over the seeds, with its standard deviation where it has one."""
+    values = [value * by for value in figures(runs, name)]
+    if not values:
+        return "-"
+    mean = number(statistics.fmean(values), digits)
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{mean} ± {number(spread, digits)}" if spread > 0 else mean
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all comparisons share."""
+
+    binary: str
+    traces: Path
+    shuffles: int
+    #: What lines with noise are repeated with; the others draw nothing.
+    seeds: tuple[int, ...]
+
+
+def told(line: Line) -> str:
+    """A line's policy with its flags."""
+    return " ".join([line.policy, *line.flags])
+
+
+def table(setup: Setup, comparison: Comparison) -> list[str]:
     """One comparison as lines of the page."""
-    trace = traces / comparison.trace
+    trace = setup.traces / comparison.trace
     page = [f"## {comparison.title}", ""]
     if not trace.exists():
         return [*page, f"Left out: `{comparison.trace}` is not there.", ""]
-    page += [
+    head = [
         "| policy | knows | mean JCT s | published | p50 | p99 | makespan s | preempted | deadlines % | wall s | MB |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    bound: dict[str, object] = {}
+    rows = []
+    plotted: list[Bar] = []
+    bound: Run = {}
     for line in comparison.lines:
         flags = [*comparison.flags, "--policy", line.policy, "--knowledge", line.knowledge, *line.flags]
-        for run in simulate(binary, trace, flags):
-            # Where sizes are chosen the bound for those that are asked for does not hold.
-            bound = run if run["bound_avg_jct_s"] is not None else bound
-            met, rss = run["deadlines_met"], run["peak_rss_bytes"]
-            name = f"**{line.policy}**" if line.policy == "antiphon" else line.policy
-            cells = [
-                " ".join([name, *line.flags]),
-                line.knowledge,
-                number(run["avg_jct_s"]),
-                line.published or "-",
-                number(run["p50_jct_s"]),
-                number(run["p99_jct_s"]),
-                number(run["makespan_s"]),
-                number(run["preemptions"]),
-                number(met * 100, 1) if isinstance(met, float) else "-",
-                number(run["wall_s"], 2),
-                number(rss / 1e6) if isinstance(rss, int) else "-",
-            ]
-            page.append(f"| {' | '.join(cells)} |")
-    if bound:
-        page += [
-            "",
-            f"Bound: mean JCT {number(bound['bound_avg_jct_s'])} s, makespan {number(bound['bound_makespan_s'])} s.",
+        seeds = setup.seeds if "--noise" in line.flags else setup.seeds[:1]
+        runs = [run for seed in seeds for run in simulate(setup.binary, trace, [*flags, "--seed", str(seed)])]
+        if not runs:
+            continue
+        # Where sizes are chosen the bound for those that are asked for does not hold.
+        bound = runs[0] if runs[0]["bound_avg_jct_s"] is not None else bound
+        cells = [
+            told(line).replace("antiphon", "**antiphon**"),
+            line.knowledge,
+            over_seeds(runs, "avg_jct_s"),
+            line.published or "-",
+            over_seeds(runs, "p50_jct_s"),
+            over_seeds(runs, "p99_jct_s"),
+            over_seeds(runs, "makespan_s"),
+            over_seeds(runs, "preemptions"),
+            over_seeds(runs, "deadlines_met", 1, 100.0),
+            number(statistics.fmean(figures(runs, "wall_s")), 2),
+            number(max(figures(runs, "peak_rss_bytes"), default=0.0) / 1e6),
         ]
-    return [*page, *(["", comparison.note] if comparison.note else []), ""]
+        rows.append(f"| {' | '.join(cells)} |")
+        plotted += bar(line, runs, bound)
+    if bound:
+        jct, makespan = number(bound["bound_avg_jct_s"]), number(bound["bound_makespan_s"])
+        rows += ["", f"Bound: mean JCT {jct} s, makespan {makespan} s."]
+    plots = [*bound_plot(comparison, plotted), *distributions(setup, comparison, trace)]
+    note = ["", comparison.note] if comparison.note else []
+    return [*page, *plots, *head, *rows, *note, ""]
 
 
-def placement(binary: str, traces: Path, shuffles: int) -> list[str]:
+def bar(line: Line, runs: list[Run], bounds: Run) -> list[Bar]:
+    """A line as a bar: its mean completion time over the bound, and the published one's where it is a number."""
+    bound = next(iter(figures([bounds], "bound_avg_jct_s")), 0.0)
+    if bound <= 0:
+        return []
+    ratios = [jct / bound for jct in figures(runs, "avg_jct_s")]
+    first = line.published.split(" ")[0].replace(",", "")
+    published = float(first) / bound if first.isdigit() else None
+    name = f"{told(line)}, knows {line.knowledge}"
+    return [Bar(name, statistics.fmean(ratios), published, ours=line.policy == "antiphon")]
+
+
+def bound_plot(comparison: Comparison, plotted: list[Bar]) -> list[str]:
+    """The comparison against its bound, as a plot."""
+    if not comparison.name or not plotted:
+        return []
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    file = PLOTS / f"{comparison.name}-bound.svg"
+    file.write_text(bars("Mean JCT, as a multiple of the bound", plotted))
+    return [f"![Mean JCT of each policy as a multiple of the bound]({link(file)})", ""]
+
+
+def distributions(setup: Setup, comparison: Comparison, trace: Path) -> list[str]:
+    """What `--svg` draws of the comparison: completion times, and jobs waiting over time."""
+    if not comparison.drawn:
+        return []
+    told_of = {"jct": "Distribution of completion times", "waiting": "Jobs waiting over time"}
+    shown = []
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--policy", ",".join(comparison.drawn), "--knowledge", "durations", "--svg", folder]
+        simulate(setup.binary, trace, [*comparison.flags, *flags])
+        for name, alt in told_of.items():
+            drawn = Path(folder) / f"{name}.svg"
+            if drawn.exists():
+                file = PLOTS / f"{comparison.name}-{name}.svg"
+                shutil.copyfile(drawn, file)
+                shown.append(f"![{alt}, true run times known]({link(file)})")
+    return [*shown, ""] if shown else []
+
+
+def link(file: Path) -> str:
+    """From the page to a plot."""
+    return f"../{file.relative_to('docs').as_posix()}"
+
+
+def placement(setup: Setup) -> list[str]:
     """Placement alone: FGD's comparison."""
     page = [
-        f"## FGD: placement alone, 1,213 nodes with 6,212 GPUs, offered 130 %, {shuffles} shuffles",
+        f"## FGD: placement alone, 1,213 nodes with 6,212 GPUs, offered 130 %, {setup.shuffles} shuffles",
         "",
         "GPU allocation in percent, mean ± standard deviation; published in brackets.",
         "",
@@ -224,18 +179,53 @@ def placement(binary: str, traces: Path, shuffles: int) -> list[str]:
         "| --- | --- | --- | --- | --- |",
     ]
     for variant, fgd, best_fit, random in FGD:
-        trace = traces / f"alibaba-gpu-v2023-fgd/openb_pod_list_{variant}.csv.gz"
+        trace = setup.traces / f"alibaba-gpu-v2023-fgd/openb_pod_list_{variant}.csv.gz"
         if not trace.exists():
             continue
-        runs = simulate(binary, trace, ["--policy", "antiphon,fgd,best-fit,random", "--shuffles", str(shuffles)])
+        policies = ["--policy", "antiphon,fgd,best-fit,random"]
+        runs = simulate(setup.binary, trace, [*policies, "--shuffles", str(setup.shuffles)])
         published = ["", f" ({fgd})", f" ({best_fit})", f" ({random})"]
         cells = [
-            f"{number(run['allocation'], 2)} ± {number(run['allocation_sd'], 2)}{told}"
-            for run, told in zip(runs, published, strict=False)
+            f"{number(run['allocation'], 2)} ± {number(run['allocation_sd'], 2)}{theirs}"
+            for run, theirs in zip(runs, published, strict=False)
         ]
         page.append(f"| {variant} | {' | '.join(cells)} |")
     if not any(row.startswith("| default") for row in page):
         page.append("Left out: the traces are not there.")
+    return [*page, ""]
+
+
+def forecasts(setup: Setup) -> list[str]:
+    """How well starts are foretold, on the traces of the comparisons."""
+    page = [
+        "## Start forecasts",
+        "",
+        f"{FORECASTS} forecasts of the whole queue on each trace, as `why` shows them. Each job that waits is judged by the",
+        "first one that names it. *Shown* is the interval that is made to hold 80 % of starts, by how forecasts before it turned",
+        "out; *played* is the one of playing the queue forward alone. `limits` is the forecast from user limits alone: round",
+        "numbers of one to ten times the run time, where the trace has none.",
+        "",
+        "| trace | knows | judged | named an interval % | shown: held % | median width s | played: held % | median width s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for comparison in FORETOLD:
+        trace = setup.traces / comparison.trace
+        if not trace.exists():
+            continue
+        for knowledge in ("none", "limits", "progress", "durations"):
+            flags = [*comparison.flags, "--policy", "antiphon", "--knowledge", knowledge, "--forecasts", str(FORECASTS)]
+            for run in simulate(setup.binary, trace, flags):
+                cells = [
+                    comparison.name,
+                    knowledge,
+                    number(run["forecasts"]),
+                    over_seeds([run], "forecast_closed", 1, 100.0),
+                    over_seeds([run], "forecast_coverage", 1, 100.0),
+                    over_seeds([run], "forecast_width_s"),
+                    over_seeds([run], "forecast_played_coverage", 1, 100.0),
+                    over_seeds([run], "forecast_played_width_s"),
+                ]
+                page.append(f"| {' | '.join(cells)} |")
     return [*page, ""]
 
 
@@ -245,19 +235,26 @@ def main() -> None:
     parser.add_argument("--binary", default="target/release/antiphon")
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--shuffles", type=int, default=10, help="orders of the pods that placement is tried with")
+    parser.add_argument("--seeds", default="1,2,3", help="what lines with noise are repeated with")
     arguments = parser.parse_args()
+    seeds = tuple(int(seed) for seed in arguments.seeds.split(","))
+    setup = Setup(arguments.binary, arguments.traces, arguments.shuffles, seeds)
     page = [
         "# Results on public traces",
         "",
-        "Written by `make results TRACES=DIR`: seed 1, one default policy and one set of constants for every trace.",
+        "Written by `make results TRACES=DIR`: one default policy and one set of constants for every trace. Lines with",
+        f"`--noise` are the mean ± standard deviation over seeds {', '.join(map(str, seeds))}; others draw nothing.",
         "Same trace, cluster and costs for all policies of a table; `knows` says what each may know. Published figures",
         "come from the authors' own simulators. Wall clock and memory are those of",
         f"`{arguments.binary}` on a machine that was not idle.",
         "",
+        "In the plots the dashed line is the bound, and the mark beside a bar is the published figure.",
+        "",
     ]
-    page += placement(arguments.binary, arguments.traces, arguments.shuffles)
+    page += placement(setup)
     for comparison in COMPARISONS:
-        page += table(arguments.binary, arguments.traces, comparison)
+        page += table(setup, comparison)
+    page += forecasts(setup)
     PAGE.write_text("\n".join(page))
 
 

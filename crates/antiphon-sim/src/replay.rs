@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use antiphon_kernel::{Job, JobState, State, apply, decide};
 use antiphon_store::Entry;
 use antiphon_types::{
-    Action, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, ExitClass, JobId, JobSpec,
-    Millis, NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq, StopCause, Timestamp,
+    Action, Allocation, AttemptId, Body, Command, Decision, EVENT_VERSION, Event, ExitClass, JobId,
+    JobSpec, Millis, NodeName, NodeSpec, Observation, Outcome as Became, PartitionSpec, Seq,
+    StopCause, Timestamp,
 };
 
 use crate::bound::bounds;
@@ -16,7 +17,7 @@ use crate::figure;
 use crate::outcome::Outcome;
 use crate::simulate::{Tables, courses};
 use crate::workload::{End, TraceJob, Work, Workload};
-use crate::world::{Cause, Decider, Finished, Record, Setting, Tally, World};
+use crate::world::{Cause, Decider, Finished, Record, Setting, Span, Tally, World, held};
 
 /// What a recorded outcome is called among policies.
 pub const RECORDED: &str = "recorded";
@@ -79,6 +80,8 @@ pub struct Recording {
     pub specs: Vec<JobSpec>,
     /// What became of them, in the same order.
     pub records: Vec<Option<Record>>,
+    /// When they held which of the nodes below, in the same order.
+    pub spans: Vec<Vec<Span>>,
     /// Jobs left out.
     pub censored: Censored,
     /// The nodes that were last offered.
@@ -140,10 +143,20 @@ pub fn first_difference(events: &[Event]) -> (u64, Option<Difference>) {
     (number, None)
 }
 
+/// An attempt that ended.
+struct Attempt {
+    launched: Timestamp,
+    started: Timestamp,
+    ended: Timestamp,
+    allocation: Allocation,
+}
+
 /// A job on its way through the log.
 struct Run {
     spec: JobSpec,
     record: Record,
+    /// What each attempt that ended held, from its launch on.
+    held: Vec<Attempt>,
     submitted: Timestamp,
     /// Work that no later attempt has to do again.
     kept: Millis,
@@ -203,6 +216,7 @@ fn take_in(state: &State, runs: &mut BTreeMap<JobId, Run>, at: Timestamp) {
         let run = Run {
             spec: job.spec.clone(),
             record: Record::new(Millis::ZERO, 0.0),
+            held: Vec::new(),
             submitted: at,
             kept: Millis::ZERO,
             end: None,
@@ -251,6 +265,12 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
     let gpus = figure::gpus(active.allocation.gpu_amount());
     let held = gpus * millis(at.since(active.launched));
     let started = active.started.unwrap_or(at);
+    run.held.push(Attempt {
+        launched: active.launched,
+        started,
+        ended: at,
+        allocation: active.allocation.clone(),
+    });
     let ran = at.since(started);
     run.record.held_gpu_ms += held;
     let first = attempt.number == 1;
@@ -299,6 +319,10 @@ fn sum_up(name: &str, state: &State, runs: BTreeMap<JobId, Run>, recording: &mut
     let ended = |run: &&Run| run.end.is_some();
     let begin = runs.values().filter(ended).map(|run| run.submitted).min();
     let begin = begin.unwrap_or_default();
+    let nodes = recording.nodes.iter().enumerate();
+    let nodes: BTreeMap<NodeName, usize> = nodes
+        .map(|(place, node)| (node.name.clone(), place))
+        .collect();
     let mut places: BTreeMap<JobId, u64> = BTreeMap::new();
     for (id, run) in runs {
         let Some(end) = run.end else {
@@ -331,6 +355,13 @@ fn sum_up(name: &str, state: &State, runs: BTreeMap<JobId, Run>, recording: &mut
             best_ms: millis(work),
             ..run.record
         }));
+        let spans = run.held.iter().map(|attempt| Span {
+            from: attempt.launched.since(begin),
+            works_from: attempt.started.since(begin),
+            until: Some(attempt.ended.since(begin)),
+            held: held(&attempt.allocation, &nodes),
+        });
+        recording.spans.push(spans.collect());
         recording.specs.push(moved(run.spec, begin, &places));
     }
     recording.workload.name = name.to_owned();
@@ -380,7 +411,7 @@ impl Recording {
         let finished = Finished {
             foretelt: None,
             records: self.records.clone(),
-            spans: Vec::new(),
+            spans: self.spans.clone(),
             tally: Tally {
                 events: self.events,
                 cycles: self.decisions,

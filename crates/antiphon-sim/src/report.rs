@@ -81,8 +81,15 @@ impl Report {
         out += &figures::table(&outcomes);
         let _ = writeln!(
             out,
-            "<p>The best of each row is bold. No policy can be better than the bound, which takes starts to be free and gangs \
-             to be divisible. {}</p>",
+            "<p>The best of each row is bold. {}{}</p>",
+            if outcomes
+                .iter()
+                .any(|outcome| outcome.bound_avg_jct_s.is_some())
+            {
+                "No policy can be better than the bound, which takes starts to be free and gangs to be divisible. "
+            } else {
+                ""
+            },
             download(
                 "All figures as CSV",
                 "figures.csv",
@@ -301,6 +308,9 @@ impl Report {
     }
 
     fn jobs_into(&self, out: &mut String) {
+        if self.sketches.iter().all(|sketch| sketch.jct.is_empty()) {
+            return;
+        }
         if self.jobs.is_empty() {
             *out += "<h2>Job by job</h2>\n<p>Too much for a page: <code>--csv FILE</code> writes a line a job.</p>\n";
             return;

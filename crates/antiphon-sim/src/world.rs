@@ -40,6 +40,7 @@ pub use foretell::{Foretelt, Intervals};
 pub use gang::spec_of;
 pub use noise::Noise;
 pub use record::{Cause, Lost, Record};
+pub(crate) use span::held;
 pub use span::{Held, Span, Spans};
 
 /// Where virtual time begins: a Monday, so that weeks and hours begin with it.

@@ -109,14 +109,10 @@ pub(crate) fn run(target: &Target, args: &ReplayArgs) -> Result<ExitCode, Failur
             job.line, job.name, job.reason
         ));
     }
-    if let Some(path) = &args.csv {
-        write_jobs(path, &recording, &finished)?;
-    }
     if let Some(page) = &mut page {
         let recorded_on = cluster_of(&recording);
         page.add(&recorded, &as_it_was, &recording.workload, &recorded_on);
         page.add(&outcome, &finished, &recording.workload, &setting.cluster);
-        page.write()?;
     }
     let runs = vec![recorded, outcome];
     if args.json {
@@ -134,6 +130,11 @@ pub(crate) fn run(target: &Target, args: &ReplayArgs) -> Result<ExitCode, Failur
     } else {
         show(&runs);
     }
+    // What is printed is not lost where a file cannot be written.
+    if let Some(path) = &args.csv {
+        write_jobs(path, &recording, &finished)?;
+    }
+    page.iter().try_for_each(Page::write)?;
     Ok(ExitCode::SUCCESS)
 }
 

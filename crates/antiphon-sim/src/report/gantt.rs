@@ -2,22 +2,22 @@
 //! columns as a screen shows. A cell that one job held for the most part has that job's color, others are the darker the
 //! more of them was held.
 
+mod cells;
+mod rows;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use antiphon_types::NodeSpec;
 
 use super::escape::{cell, text};
-use super::hours::amount;
 use super::scale::{Scale, Spacing, Unit};
 use super::series::{STRETCHES, Series};
 use super::svg::{COLORS, Frame, shortened};
-use crate::course::millis;
 use crate::workload::Workload;
 use crate::world::Finished;
-
-/// Up to so many GPUs each has a row; up to so many nodes each has one.
-const ROWS_MAX: usize = 64;
+use cells::{Cell, Kind, cells, kind};
+use rows::Rows;
 
 /// Jobs with a path and a title of their own: the largest in the picture. The others have a color alone.
 const TITLED_MAX: usize = 400;
@@ -26,9 +26,6 @@ const TITLED_MAX: usize = 400;
 const COLUMN: f64 = 3.0;
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 14.0;
-
-/// A job that held a cell for the most part.
-const MOSTLY: f64 = 0.5;
 
 /// Levels of gray.
 const LEVELS: usize = 4;
@@ -46,69 +43,6 @@ pub(super) struct Gantt {
     length_ms: f64,
 }
 
-/// What a row held in a stretch of time.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Cell {
-    /// The part of its GPU-time that was held.
-    held: f64,
-    /// The job that held most of it, where that is the larger part.
-    job: Option<usize>,
-}
-
-/// How GPUs become rows.
-struct Rows {
-    unit: &'static str,
-    names: Vec<String>,
-    /// GPUs of each row.
-    capacity: Vec<f64>,
-    /// By node: its first row.
-    first: Vec<usize>,
-    by_gpu: bool,
-}
-
-impl Rows {
-    fn of(nodes: &[NodeSpec]) -> Self {
-        let count = |node: &NodeSpec| usize::try_from(node.gpus).unwrap_or(usize::MAX);
-        let gpus: usize = nodes.iter().map(count).sum();
-        if gpus <= ROWS_MAX {
-            let mut rows = Self {
-                unit: "GPU",
-                names: Vec::new(),
-                capacity: vec![1.0; gpus],
-                first: Vec::new(),
-                by_gpu: true,
-            };
-            for node in nodes {
-                rows.first.push(rows.names.len());
-                let name = |gpu: u32| {
-                    if gpu == 0 {
-                        node.name.0.clone()
-                    } else {
-                        String::new()
-                    }
-                };
-                rows.names.extend((0..node.gpus).map(name));
-            }
-            return rows;
-        }
-        let group = nodes.len().div_ceil(ROWS_MAX).max(1);
-        let named = |nodes: &[NodeSpec]| match nodes {
-            [first, .., last] => format!("{}–{}", first.name, last.name),
-            [only] => only.name.0.clone(),
-            [] => String::new(),
-        };
-        let capacity =
-            |nodes: &[NodeSpec]| nodes.iter().map(|node| f64::from(node.gpus)).sum::<f64>();
-        Self {
-            unit: if group == 1 { "node" } else { "group of nodes" },
-            names: nodes.chunks(group).map(named).collect(),
-            capacity: nodes.chunks(group).map(capacity).collect(),
-            first: (0..nodes.len()).map(|node| node / group).collect(),
-            by_gpu: false,
-        }
-    }
-}
-
 impl Gantt {
     /// Of a run that lasted so long.
     pub(super) fn of(
@@ -118,56 +52,7 @@ impl Gantt {
         length_ms: f64,
     ) -> Self {
         let rows = Rows::of(nodes);
-        let grid = Series::new(length_ms);
-        // By cell: jobs with their GPU-milliseconds. One that comes again is near the end of its list.
-        let mut shares: Vec<Vec<(usize, f64)>> = vec![Vec::new(); rows.names.len() * STRETCHES];
-        for (job, spans) in finished.spans.iter().enumerate() {
-            for span in spans {
-                let from = millis(span.from);
-                let until = span.until.map_or(length_ms, millis);
-                for held in &span.held {
-                    let first = rows.first[held.node];
-                    let each = amount(std::slice::from_ref(held));
-                    let gpus = u32::try_from(held.gpus.len())
-                        .map_or(1.0, f64::from)
-                        .max(1.0);
-                    let lines: Vec<(usize, f64)> = if rows.by_gpu {
-                        let line =
-                            |gpu: &u32| Some((first + usize::try_from(*gpu).ok()?, each / gpus));
-                        held.gpus.iter().filter_map(line).collect()
-                    } else {
-                        vec![(first, each)]
-                    };
-                    for (row, amount) in lines {
-                        for column in grid.stretch(from)..=grid.stretch(until) {
-                            let begins = grid.begins(column).max(from);
-                            let ends = grid.begins(column + 1).min(until);
-                            let Some(cell) = shares.get_mut(row * STRETCHES + column) else {
-                                continue;
-                            };
-                            let more = (ends - begins).max(0.0) * amount;
-                            match cell.iter_mut().rev().find(|(other, _)| *other == job) {
-                                Some((_, sum)) => *sum += more,
-                                None if more > 0.0 => cell.push((job, more)),
-                                None => (),
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        let wide = grid.begins(1);
-        let cells = shares.iter().enumerate().map(|(place, shares)| {
-            let all = wide * rows.capacity[place / STRETCHES].max(1e-9);
-            let most = shares.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-            Cell {
-                held: shares.iter().map(|(_, sum)| sum).sum::<f64>() / all,
-                job: most
-                    .filter(|(_, sum)| *sum >= MOSTLY * all)
-                    .map(|(job, _)| *job),
-            }
-        });
-        let cells: Vec<Cell> = cells.collect();
+        let cells = cells(finished, &rows, length_ms);
         let seen = cells.iter().filter_map(|cell| cell.job);
         let told = |job: usize| {
             let job = &workload.jobs[job];
@@ -340,24 +225,5 @@ impl Gantt {
             }
         }
         out
-    }
-}
-
-/// What a cell is drawn as.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Idle,
-    Shared(usize),
-    Job(usize),
-}
-
-fn kind(cell: Cell) -> Kind {
-    match cell.job {
-        Some(job) => Kind::Job(job),
-        None if cell.held < 0.01 => Kind::Idle,
-        None if cell.held < 0.25 => Kind::Shared(0),
-        None if cell.held < 0.5 => Kind::Shared(1),
-        None if cell.held < 0.75 => Kind::Shared(2),
-        None => Kind::Shared(LEVELS - 1),
     }
 }

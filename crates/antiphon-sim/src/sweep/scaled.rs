@@ -1,5 +1,6 @@
 //! A workload that comes faster or slower, and a cluster with more nodes or fewer.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use antiphon_types::{Millis, NodeName, NodeSpec};
@@ -9,9 +10,9 @@ use crate::workload::Workload;
 
 /// The same jobs, coming so many thousandths as fast. What they do stays as long, and each deadline as far from its job.
 #[must_use]
-pub fn at_load(workload: &Workload, permille: u32) -> Workload {
+pub fn at_load(workload: &Workload, permille: u32) -> Cow<'_, Workload> {
     if permille == 1_000 {
-        return workload.clone();
+        return Cow::Borrowed(workload);
     }
     let mut workload = workload.clone();
     for job in &mut workload.jobs {
@@ -22,15 +23,15 @@ pub fn at_load(workload: &Workload, permille: u32) -> Workload {
             .map(|deadline| submitted + deadline.saturating_sub(job.submitted));
         job.submitted = submitted;
     }
-    workload
+    Cow::Owned(workload)
 }
 
 /// The same cluster with so many thousandths of the nodes of each kind, at least one; nodes that are alike in GPUs and
 /// partition are of one kind. Further nodes stand where those stand that they are copies of.
 #[must_use]
-pub fn at_size(cluster: &Cluster, permille: u32) -> Cluster {
+pub fn at_size(cluster: &Cluster, permille: u32) -> Cow<'_, Cluster> {
     if permille == 1_000 {
-        return cluster.clone();
+        return Cow::Borrowed(cluster);
     }
     let mut kinds: BTreeMap<(&str, u32, &str), Vec<&NodeSpec>> = BTreeMap::new();
     for node in &cluster.nodes {
@@ -51,10 +52,10 @@ pub fn at_size(cluster: &Cluster, permille: u32) -> Cluster {
             nodes.push(node);
         }
     }
-    Cluster {
+    Cow::Owned(Cluster {
         nodes,
         ..cluster.clone()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -68,7 +69,7 @@ mod tests {
     fn each_kind_of_node_grows_and_shrinks_alike() {
         let cluster = preset("gavel-testbed", 0).unwrap();
         let count = |permille: u32| {
-            let nodes = at_size(&cluster, permille).nodes;
+            let nodes = at_size(&cluster, permille).into_owned().nodes;
             let names: BTreeSet<_> = nodes.iter().map(|node| node.name.clone()).collect();
             assert_eq!(names.len(), nodes.len());
             let of = |kind: &str| nodes.iter().filter(|node| node.gpu_type == kind).count();

@@ -40,7 +40,7 @@ pub struct Held {
 }
 
 /// What an allocation holds of the nodes of a cluster.
-pub(super) fn held(allocation: &Allocation, places: &BTreeMap<NodeName, usize>) -> Vec<Held> {
+pub(crate) fn held(allocation: &Allocation, places: &BTreeMap<NodeName, usize>) -> Vec<Held> {
     let with_gpus = allocation.tasks.iter().filter(|task| !task.gpus.is_empty());
     let held = with_gpus.filter_map(|task| {
         Some(Held {

@@ -9,6 +9,7 @@ use antiphon_sim::trace;
 use antiphon_sim::workload::Workload;
 use antiphon_sim::world::Knowledge;
 
+use super::Compared;
 use super::page::{self, Page};
 use super::policies;
 use super::watch::{Stop, peak_rss_bytes, stopwatch};
@@ -23,11 +24,11 @@ pub(super) const FGD: &str = "fgd";
 const FGD_NODES: &str = "openb_node_list_gpu_node.csv.gz";
 
 /// Places under one policy after the other.
-pub(super) fn side_by_side(
-    args: &SimulateArgs,
+pub(super) fn side_by_side<'a>(
+    args: &'a SimulateArgs,
     workload: &Workload,
     stop: &Stop,
-) -> Result<Vec<Outcome>, Failure> {
+) -> Result<Compared<'a>, Failure> {
     let names = policies::names(args);
     let placers: Vec<Placer> = names
         .iter()
@@ -41,14 +42,19 @@ pub(super) fn side_by_side(
         ("seed", args.seed().to_string()),
         ("antiphon", env!("CARGO_PKG_VERSION").to_owned()),
     ];
-    let mut page = Page::begin(page::wanted(args), title, about)?;
-    let mut runs = Vec::new();
+    let mut compared = Compared {
+        runs: Vec::new(),
+        page: Page::begin(page::wanted(args), title, about)?,
+        failure: None,
+    };
     for placer in placers {
         let outcome = place(args, placer, workload)?;
-        page.iter_mut().for_each(|page| page.add_figures(&outcome));
-        runs.push(outcome);
+        if let Some(page) = &mut compared.page {
+            page.add_figures(&outcome);
+        }
+        compared.runs.push(outcome);
         if stop.is_wished() {
-            let done = runs.len();
+            let done = compared.runs.len();
             say(&format!(
                 "stopped: what is done so far follows, {done} of {} policies",
                 names.len()
@@ -56,8 +62,7 @@ pub(super) fn side_by_side(
             break;
         }
     }
-    page.iter().try_for_each(Page::write)?;
-    Ok(runs)
+    Ok(compared)
 }
 
 fn placer(name: &str) -> Result<Placer, Failure> {

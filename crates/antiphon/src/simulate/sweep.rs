@@ -120,10 +120,10 @@ impl<'a> Ground<'a> {
             args,
             policies: policies.collect::<Result<_, Failure>>()?,
             workloads: loads
-                .map(|load| (*load, at_load(&trace.workload, *load)))
+                .map(|load| (*load, at_load(&trace.workload, *load).into_owned()))
                 .collect(),
             clusters: sizes
-                .map(|size| (*size, at_size(&cluster, *size)))
+                .map(|size| (*size, at_size(&cluster, *size).into_owned()))
                 .collect(),
             faults: faults::read(args.faults.as_deref())?,
             trace_digest: digest(&bytes),

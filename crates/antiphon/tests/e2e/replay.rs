@@ -43,7 +43,12 @@ fn a_live_log_is_decided_anew_and_run_again() {
     }
     let log = copy.join("log.db").display().to_string();
     let csv = server.dir().join("jobs.csv").display().to_string();
-    let replay = server.json(&["replay", "--log", &log, "--csv", &csv]);
+    let html = server.dir().join("page.html").display().to_string();
+    let replay = server.json(&["replay", "--log", &log, "--csv", &csv, "--html", &html]);
+    let page = fs::read_to_string(&html).unwrap();
+    assert!(page.contains(">recorded<") && page.contains(">antiphon<"));
+    // Both sides have their course over time.
+    assert_eq!(page.matches("download=\"gantt.csv\"").count(), 2);
     let [recorded, simulated] = &replay["runs"].as_array().unwrap()[..] else {
         panic!("{replay}");
     };

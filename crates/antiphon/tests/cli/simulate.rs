@@ -1,0 +1,149 @@
+//! `antiphon simulate`: pages, job lines, outputs that cannot be written, and Ctrl-C.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::bench::Bench;
+
+fn runs(json: &str) -> Vec<Value> {
+    let report: Value = serde_json::from_str(json).unwrap();
+    report["runs"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_page_shows_the_figures_that_json_has() {
+    let bench = Bench::with_jobs(200);
+    let json = bench.ok(&[
+        "--policy",
+        "antiphon,fifo",
+        "--html",
+        "page.html",
+        "--svg",
+        "charts",
+        "--json",
+    ]);
+    let page = bench.read("page.html");
+    for run in runs(&json) {
+        // Figures are downloaded with all their digits.
+        assert!(page.contains(&run["avg_jct_s"].to_string()), "{run}");
+        assert!(page.contains(run["digest"].as_str().unwrap()), "{run}");
+    }
+    for chart in ["jct", "fairness", "waiting", "held", "bound", "lost"] {
+        let svg = bench.read(&format!("charts/{chart}.svg"));
+        assert!(svg.starts_with("<svg"), "{svg}");
+    }
+}
+
+#[test]
+fn each_of_several_policies_has_a_file_of_jobs() {
+    let bench = Bench::with_jobs(50);
+    fs::create_dir(bench.path("policies")).unwrap();
+    fs::write(
+        bench.path("policies/few.toml"),
+        "[policy]\nreservations_per_class_max = 1\n",
+    )
+    .unwrap();
+    bench.ok(&[
+        "--policy",
+        "fifo,policies/few.toml,fifo",
+        "--csv",
+        "jobs.csv",
+    ]);
+    for name in ["jobs-fifo.csv", "jobs-policies-few.toml.csv"] {
+        assert_eq!(bench.read(name).lines().count(), 51, "{name}");
+    }
+    bench.ok(&["--policy", "fifo", "--csv", "jobs.csv"]);
+    assert_eq!(bench.read("jobs.csv"), bench.read("jobs-fifo.csv"));
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_told_and_leaves_the_old_one() {
+    let bench = Bench::with_jobs(20);
+    for option in ["--csv", "--html"] {
+        bench.fails(&[option, "no-such-folder/out"], "AP0612");
+        bench.fails(&[option, "/dev/full"], "AP0612");
+        let out = bench.path("out");
+        fs::create_dir_all(out.join("folder")).unwrap();
+        bench.fails(&[option, "out/folder"], "AP0612");
+    }
+    let left = fs::read_dir(bench.path("out")).unwrap().count();
+    assert_eq!(left, 1, "nothing is left of what was tried");
+    assert_eq!(
+        bench.simulate(&["--csv", "/dev/stdout"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_wrong_policy_is_told_before_the_first_run() {
+    let bench = Bench::with_jobs(20);
+    bench.fails(&["--policy", "fifo,fife", "--csv", "jobs.csv"], "AP0607");
+    bench.fails(
+        &[
+            "--policy",
+            "fifo,srsf",
+            "--knowledge",
+            "none",
+            "--csv",
+            "jobs.csv",
+        ],
+        "AP0608",
+    );
+    bench.fails(&["--load", "1,2"], "AP0615");
+    bench.fails(&["--cluster", "fgd", "--load", "2"], "AP0615");
+    let names = fs::read_dir(bench.path("")).unwrap();
+    assert_eq!(names.count(), 1, "the trace alone");
+}
+
+#[test]
+fn ctrl_c_prints_what_is_done_so_far() {
+    let bench = Bench::with_jobs(40_000);
+    let going = bench.start(&["--policy", "las,fifo", "--json", "--html", "page.html"]);
+    going.interrupt();
+    let output = going.end();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let runs = runs(&String::from_utf8(output.stdout).unwrap());
+    let count = |name: &str| runs[0][name].as_u64().unwrap();
+    assert_eq!(runs.len(), 1);
+    assert!(count("completed") < 40_000);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("stopped in `las`"), "{told}");
+    assert!(bench.read("page.html").contains("stopped in `las`"));
+}
+
+#[test]
+fn hundreds_of_policies_stand_in_one_table() {
+    let bench = Bench::with_jobs(10);
+    let mut names = Vec::new();
+    for reservations in 1..=300 {
+        let name = format!("p{reservations}.toml");
+        let text = format!("[policy]\nreservations_per_class_max = {reservations}\n");
+        fs::write(bench.path(&name), text).unwrap();
+        names.push(name);
+    }
+    let json = bench.ok(&[
+        "--policy",
+        &names.join(","),
+        "--html",
+        "page.html",
+        "--json",
+    ]);
+    assert_eq!(runs(&json).len(), 300);
+    let page = bench.read("page.html");
+    assert!(page.contains("p300.toml") && page.contains("The first 8 policies are drawn"));
+}
+
+#[test]
+fn jobs_that_come_twice_as_fast_end_sooner_on_twice_the_nodes() {
+    let bench = Bench::with_jobs(100);
+    let json = |arguments: &[&str]| runs(&bench.ok(&[arguments, &["--json"]].concat()))[0].clone();
+    let usual = json(&[]);
+    assert_eq!(
+        json(&["--load", "1", "--size", "1"])["digest"],
+        usual["digest"]
+    );
+    let other = json(&["--load", "2", "--size", "2"]);
+    let makespan = |run: &Value| run["makespan_s"].as_f64().unwrap();
+    assert!(makespan(&other) < makespan(&usual));
+}
