@@ -4,7 +4,12 @@ use antiphon_types::GpuAmount;
 
 /// GPUs as a number to reckon with.
 pub(crate) fn gpus(amount: GpuAmount) -> f64 {
-    f64::from(u32::try_from(amount.thousandths()).expect("few GPUs")) / 1_000.0
+    thousandths(amount) / 1_000.0
+}
+
+/// The same in thousandths of a GPU.
+pub(crate) fn thousandths(amount: GpuAmount) -> f64 {
+    f64::from(u32::try_from(amount.thousandths()).expect("few GPUs"))
 }
 
 /// One count as a part of another.

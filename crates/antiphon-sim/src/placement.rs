@@ -152,14 +152,14 @@ pub fn run(
             .sum();
         result
             .fragmented
-            .push(100.0 * fragments / figure::gpus(cluster.all()));
+            .push(100.0 * fragments / figure::thousandths(cluster.all()));
     }
     result.digest = digest.0;
     result
 }
 
 fn percent(part: GpuAmount, all: GpuAmount) -> f64 {
-    100.0 * figure::gpus(part) / figure::gpus(all)
+    100.0 * figure::thousandths(part) / figure::thousandths(all)
 }
 
 /// A digest that needs no crate: FNV-1a over little-endian words. It tells runs apart; it keeps nobody from forging one.
