@@ -200,12 +200,12 @@ def forecasts(setup: Setup) -> list[str]:
     page = [
         "## Start forecasts",
         "",
-        f"{FORECASTS} forecasts of the whole queue on each trace, as `why` shows them. Each job that waits is judged by the",
-        "first one that names it. *Shown* is the interval that is made to hold 80 % of starts, by how forecasts before it turned",
-        "out; *played* is the one of playing the queue forward alone. `limits` is the forecast from user limits alone: round",
-        "numbers of one to ten times the run time, where the trace has none.",
+        f"{FORECASTS} forecasts of the whole queue on each trace, as `why` shows them. Each job that waits is judged by",
+        "the first one that names it. *Shown* is the interval that is made to hold 80 % of starts, by how forecasts",
+        "before it turned out; *played* is the one of playing the queue forward alone. `limits` is the forecast from",
+        "user limits alone: round numbers of one to ten times the run time, where the trace has none.",
         "",
-        "| trace | knows | judged | named an interval % | shown: held % | median width s | played: held % | median width s |",
+        "| trace | knows | judged | interval % | shown: held % | median width s | played: held % | median width s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for comparison in FORETOLD:
