@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_types::{
-    Allocation, Class, JobId, NodeSpec, PartitionSpec, TaskAllocation, Timestamp,
+    Allocation, Class, GpuAmount, JobId, NodeSpec, PartitionSpec, TaskAllocation, Timestamp,
 };
 
 pub(crate) use floor::{Floor, Kind, Level, Size, Stand};
@@ -28,8 +28,8 @@ pub(crate) struct Capacity {
     rooms: Vec<Room>,
     /// GPUs held in shares, by node and index.
     parts: Vec<Part>,
-    /// Held nodes.
-    holds: BTreeMap<NodeId, Hold>,
+    /// Held nodes; shared between copies until one changes it.
+    holds: Arc<BTreeMap<NodeId, Hold>>,
     stocks: Vec<Stock>,
     /// Tasks under each leaf whose gang crosses leaves.
     crossing: Vec<u32>,
@@ -121,7 +121,7 @@ impl Capacity {
             floor,
             rooms,
             parts: Vec::new(),
-            holds: BTreeMap::new(),
+            holds: Arc::default(),
             stocks,
         }
     }
@@ -156,6 +156,13 @@ impl Capacity {
         self.stocks[kind].free
     }
 
+    /// What is free of GPUs on open nodes, held nodes included: more than this nobody can be given.
+    pub(crate) fn free_gpus(&self) -> GpuAmount {
+        let whole: u64 = self.stocks.iter().map(|stock| stock.free).sum();
+        let parts: GpuAmount = self.parts.iter().map(|part| part.free).sum();
+        GpuAmount::from_thousandths(whole * 1_000) + parts
+    }
+
     /// Tasks under the node's leaf switch whose gang crosses leaves.
     pub(crate) fn crossing(&self, node: NodeId) -> u32 {
         self.crossing[at(self.stand(node).leaf)]
@@ -179,7 +186,7 @@ impl Capacity {
     }
 
     /// The held nodes, ascending.
-    pub(crate) const fn holds(&self) -> &BTreeMap<NodeId, Hold> {
+    pub(crate) fn holds(&self) -> &BTreeMap<NodeId, Hold> {
         &self.holds
     }
 
@@ -211,7 +218,7 @@ impl Capacity {
         lets_in: impl Fn(&Hold) -> bool,
     ) -> HeldFields {
         let mut fields: Vec<Option<HeldField>> = vec![None; self.floor.kinds.len()];
-        for (node, hold) in &self.holds {
+        for (node, hold) in self.holds.iter() {
             if looked_at(node) && self.is_open(*node) && lets_in(hold) {
                 let stand = self.stand(*node);
                 let stock = &self.stocks[stand.kind];
@@ -248,7 +255,7 @@ impl Capacity {
 
     /// Keeps the node free for somebody, in place of whom it was held for before.
     pub(crate) fn hold(&mut self, node: NodeId, hold: Hold) {
-        self.holds.insert(node, hold);
+        Arc::make_mut(&mut self.holds).insert(node, hold);
         self.mark(node, self.is_open(node));
     }
 
@@ -262,7 +269,8 @@ impl Capacity {
 
     /// Ends the node's hold, if it has one.
     pub(crate) fn unhold(&mut self, node: NodeId) {
-        if self.holds.remove(&node).is_some() {
+        if self.holds.contains_key(&node) {
+            Arc::make_mut(&mut self.holds).remove(&node);
             self.mark(node, self.is_open(node));
         }
     }

@@ -224,8 +224,9 @@ struct Seeker<'a> {
 fn plan(cycle: &Cycle<'_>, job: &Job, class: Class, behind: &BTreeSet<JobId>) -> Option<Slot> {
     let seeker = Seeker { job, class, behind };
     let found = if counts_tell_all(job) {
-        // Counting takes the nodes of a kind for alike.
-        by_counts(cycle, &seeker).or_else(|| by_trial(cycle, &seeker))
+        // Counting takes the nodes of a kind for alike: where they are, it is as good as a trial.
+        let by_trial = || (!are_alike(&cycle.free)).then(|| by_trial(cycle, &seeker)).flatten();
+        by_counts(cycle, &seeker).or_else(by_trial)
     } else {
         proven(cycle, &seeker)
     };
@@ -241,6 +242,17 @@ fn plan(cycle: &Cycle<'_>, job: &Job, class: Class, behind: &BTreeSet<JobId>) ->
         nodes,
         at: known.then_some(at),
         why: SlotReason::Blocked,
+    })
+}
+
+/// Whether the nodes of each kind are of one size, with no GPU lost or cut.
+fn are_alike(capacity: &Capacity) -> bool {
+    capacity.kinds().iter().all(|kind| {
+        let mut stands = kind.members.iter().map(|node| capacity.stand(*node));
+        let first = stands.next();
+        first.is_none_or(|first| {
+            stands.all(|stand| stand.size == first.size && stand.offered == first.offered)
+        })
     })
 }
 

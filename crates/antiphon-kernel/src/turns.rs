@@ -7,19 +7,20 @@
 //! al., "Tiresias", NSDI 2019); the factor between the two keeps jobs from taking turns for ever.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
     Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, SlotReason, StopCause, Timestamp,
 };
 
-use crate::allowance::Allowance;
+use crate::allowance::{Allowance, least};
 use crate::capacity::Capacity;
 use crate::expect::{attained_level, cost, patience, speed_of, weighed};
 use crate::jobs::{Active, Job, JobState};
 use crate::order::Cycle;
 use crate::place::place_for_trial;
 use crate::preempt::Found;
+use crate::queue::AskId;
 use crate::stake::Stake;
 use crate::state::State;
 use crate::stop;
@@ -53,6 +54,7 @@ impl<'a> Cycle<'a> {
         let mut blocked = self.blocked(class);
         let mut searches = SEARCHES_MAX;
         let mut runs_of: BTreeMap<TeamId, Vec<Run<'a>>> = BTreeMap::new();
+        let mut useless: BTreeSet<(TeamId, Option<AskId>)> = BTreeSet::new();
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
@@ -78,12 +80,16 @@ impl<'a> Cycle<'a> {
                 return;
             }
             let behind = self.behind(runs, bar(state, cost(job)));
-            if behind.is_empty() {
+            let ask = state.index.queue.ask(job.id);
+            // For whom it was no use before, fewer give way now.
+            if behind.is_empty() || useless.contains(&(job.team, ask)) {
                 continue;
             }
             if let Some(found) = self.room_by_turns(&behind, job, &job.spec, class, &allowance) {
                 let cause = StopCause::Turn { preemptor: job.id };
                 self.clear(job, found, &cause);
+            } else {
+                useless.insert((job.team, ask));
             }
             searches -= 1;
             if searches == 0 {
@@ -238,11 +244,15 @@ impl<'a> Cycle<'a> {
             let victims = Vec::new();
             return Some(Found { victims, slot });
         }
+        let asked = least(spec);
+        let mut there = trial.free_gpus();
         let mut leaving: Vec<&Run<'a>> = Vec::new();
         for run in behind.iter().take(VICTIMS_MAX) {
             run.free(&mut trial);
             leaving.push(run);
-            if place_for_trial(&mut trial, spec, &view).is_none() {
+            there = there + run.stake.gpus;
+            // Counting is cheaper than placing.
+            if there < asked || place_for_trial(&mut trial, spec, &view).is_none() {
                 continue;
             }
             // The last one is needed; those before it may have left nothing that is used.
