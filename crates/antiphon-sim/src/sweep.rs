@@ -42,21 +42,21 @@ pub struct Point {
 }
 
 impl Grid {
-    /// All runs; those of one policy are apart from each other, so that policies can be compared early.
+    /// All runs, each once; policies vary fastest, so that they can be compared before all is done.
     #[must_use]
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
-        for &seed in &self.seeds {
-            for &size in &self.sizes {
-                for &load in &self.loads {
-                    for &knowledge in &self.knowledge {
-                        for policy in &self.policies {
+        for seed in once(&self.seeds) {
+            for size in once(&self.sizes) {
+                for load in once(&self.loads) {
+                    for knowledge in once(&self.knowledge) {
+                        for policy in once(&self.policies) {
                             points.push(Point {
                                 policy: policy.clone(),
-                                knowledge,
-                                load,
-                                size,
-                                seed,
+                                knowledge: *knowledge,
+                                load: *load,
+                                size: *size,
+                                seed: *seed,
                             });
                         }
                     }
@@ -67,8 +67,43 @@ impl Grid {
     }
 }
 
+/// The values in their order, without those that came before.
+fn once<T: PartialEq>(values: &[T]) -> impl Iterator<Item = &T> {
+    let new = |(place, value): &(usize, &T)| !values[..*place].contains(value);
+    values
+        .iter()
+        .enumerate()
+        .filter(new)
+        .map(|(_, value)| value)
+}
+
 /// Thousandths as people write them: `1.25`.
 #[must_use]
 pub fn times(permille: u32) -> String {
     GpuAmount::from_thousandths(u64::from(permille)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Grid;
+    use crate::world::Knowledge;
+
+    #[test]
+    fn every_combination_is_one_point() {
+        let grid = Grid {
+            policies: vec!["a".into(), "b".into(), "a".into()],
+            knowledge: vec![Knowledge::None, Knowledge::Durations],
+            loads: vec![1_000, 1_000, 500],
+            sizes: vec![1_000],
+            seeds: vec![1, 2, 1],
+        };
+        let points = grid.points();
+        assert_eq!(points.len(), 2 * 2 * 2 * 2);
+        let again = points.iter().enumerate();
+        assert!(
+            again
+                .into_iter()
+                .all(|(place, point)| !points[..place].contains(point))
+        );
+    }
 }

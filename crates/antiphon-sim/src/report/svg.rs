@@ -15,6 +15,9 @@ const TITLE: f64 = 24.0;
 /// Height of a line of the legend.
 const LEGEND_LINE: f64 = 17.0;
 
+/// Characters of a name in the legend: two names stand in a line.
+const NAME_MAX: usize = 31;
+
 /// About how wide a character is.
 const CHARACTER: f64 = 6.4;
 
@@ -39,7 +42,7 @@ impl Frame {
         let mut top = TITLE;
         let mut x = 2.0;
         for (index, name) in names.iter().enumerate() {
-            let shown = shortened(name, 34);
+            let shown = shortened(name, NAME_MAX);
             let wide = 26.0 + CHARACTER * width_of(&shown);
             if x > 2.0 && x + wide > width {
                 x = 2.0;

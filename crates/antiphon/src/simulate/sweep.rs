@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use antiphon_sim::cluster::Cluster;
 use antiphon_sim::faults::Faults;
@@ -82,7 +82,7 @@ pub(super) fn run(
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     let file = Mutex::new(file);
     ground.all(&todo, threads, &file)?;
-    let file = file.into_inner().expect("no thread panics with it");
+    let file = file.into_inner().expect(SOUND);
     let new = file.appended();
     if stop.is_wished() {
         say(&format!(
@@ -189,23 +189,28 @@ impl<'a> Ground<'a> {
     ) -> Result<(), Failure> {
         let next = AtomicUsize::new(0);
         let failed: Mutex<Option<Failure>> = Mutex::new(None);
+        let broken = AtomicBool::new(false);
+        let goes_on = || !self.stop.is_wished() && !broken.load(Ordering::Relaxed);
         let bar = watch::bar_of("sweep", todo.len(), "runs");
         let work = || {
-            while !self.stop.is_wished() && failed.lock().expect(SOUND).is_none() {
+            while goes_on() {
                 let Some((key, point)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     return;
                 };
-                match self.one(point) {
-                    // What was stopped in its middle is done again.
-                    Ok(_) if self.stop.is_wished() => return,
-                    Ok(outcome) => {
-                        let mut file = file.lock().expect(SOUND);
-                        match file.append(&key.row(&outcome)) {
-                            Ok(()) => told(&bar, point, &outcome),
-                            Err(failure) => _ = failed.lock().expect(SOUND).replace(failure),
-                        }
-                    }
-                    Err(failure) => _ = failed.lock().expect(SOUND).replace(failure),
+                let outcome = self.one(point, &goes_on);
+                let mut file = file.lock().expect(SOUND);
+                // What was stopped in its middle is done again.
+                if !goes_on() {
+                    return;
+                }
+                let kept = outcome.and_then(|outcome| {
+                    file.append(&key.row(&outcome))?;
+                    told(&bar, point, &outcome);
+                    Ok(())
+                });
+                if let Err(failure) = kept {
+                    broken.store(true, Ordering::Relaxed);
+                    failed.lock().expect(SOUND).get_or_insert(failure);
                 }
             }
         };
@@ -218,7 +223,7 @@ impl<'a> Ground<'a> {
         failed.into_inner().expect(SOUND).map_or(Ok(()), Err)
     }
 
-    fn one(&self, point: &Point) -> Result<Outcome, Failure> {
+    fn one(&self, point: &Point, goes_on: &dyn Fn() -> bool) -> Result<Outcome, Failure> {
         let setting = self.setting(point);
         let decider = policies::decides(&point.policy, &setting)?;
         let (outcome, finished) = simulate::simulate(
@@ -228,7 +233,7 @@ impl<'a> Ground<'a> {
             &setting,
             &self.tables,
             &watch::stopwatch(),
-            &mut |_| !self.stop.is_wished(),
+            &mut |_| goes_on(),
         );
         warnings::strict(self.args, &finished)?;
         Ok(outcome)
