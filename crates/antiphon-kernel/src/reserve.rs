@@ -225,7 +225,11 @@ fn plan(cycle: &Cycle<'_>, job: &Job, class: Class, behind: &BTreeSet<JobId>) ->
     let seeker = Seeker { job, class, behind };
     let found = if counts_tell_all(job) {
         // Counting takes the nodes of a kind for alike: where they are, it is as good as a trial.
-        let by_trial = || (!are_alike(&cycle.free)).then(|| by_trial(cycle, &seeker)).flatten();
+        let by_trial = || {
+            (!are_alike(&cycle.free))
+                .then(|| by_trial(cycle, &seeker))
+                .flatten()
+        };
         by_counts(cycle, &seeker).or_else(by_trial)
     } else {
         proven(cycle, &seeker)

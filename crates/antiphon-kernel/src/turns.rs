@@ -7,20 +7,19 @@
 //! al., "Tiresias", NSDI 2019); the factor between the two keeps jobs from taking turns for ever.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use antiphon_types::{
     Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, SlotReason, StopCause, Timestamp,
 };
 
 use crate::allowance::{Allowance, least};
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, Kind};
 use crate::expect::{attained_level, cost, patience, speed_of, weighed};
 use crate::jobs::{Active, Job, JobState};
 use crate::order::Cycle;
 use crate::place::place_for_trial;
 use crate::preempt::Found;
-use crate::queue::AskId;
 use crate::stake::Stake;
 use crate::state::State;
 use crate::stop;
@@ -54,7 +53,6 @@ impl<'a> Cycle<'a> {
         let mut blocked = self.blocked(class);
         let mut searches = SEARCHES_MAX;
         let mut runs_of: BTreeMap<TeamId, Vec<Run<'a>>> = BTreeMap::new();
-        let mut useless: BTreeSet<(TeamId, Option<AskId>)> = BTreeSet::new();
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
@@ -80,16 +78,11 @@ impl<'a> Cycle<'a> {
                 return;
             }
             let behind = self.behind(runs, bar(state, cost(job)));
-            let ask = state.index.queue.ask(job.id);
-            // For whom it was no use before, fewer give way now.
-            if behind.is_empty() || useless.contains(&(job.team, ask)) {
+            if behind.is_empty() {
                 continue;
             }
             if let Some(found) = self.room_by_turns(&behind, job, &job.spec, class, &allowance) {
-                let cause = StopCause::Turn { preemptor: job.id };
-                self.clear(job, found, &cause);
-            } else {
-                useless.insert((job.team, ask));
+                self.clear(job, found, &StopCause::Turn { preemptor: job.id });
             }
             searches -= 1;
             if searches == 0 {
@@ -244,7 +237,13 @@ impl<'a> Cycle<'a> {
             let victims = Vec::new();
             return Some(Found { victims, slot });
         }
-        let asked = least(spec);
+        // A slice counts as a whole GPU where it is asked for, and as its part where it is held.
+        let is_cut = |kind: &Kind| !kind.profiles.is_empty();
+        let asked = if trial.kinds().iter().any(is_cut) {
+            GpuAmount::ZERO
+        } else {
+            least(spec)
+        };
         let mut there = trial.free_gpus();
         let mut leaving: Vec<&Run<'a>> = Vec::new();
         for run in behind.iter().take(VICTIMS_MAX) {

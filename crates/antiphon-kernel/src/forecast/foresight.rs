@@ -196,9 +196,9 @@ fn quantile(ended: &Ratios, pending: &Ratios, permille: u64) -> Option<i32> {
     // The part that waits longer still, in millionths.
     let mut longer = 1_000_000;
     for (ratio, (ended, pending)) in (0i32..).zip(ended.0.iter().zip(&pending.0)) {
-        if at_risk > 0 {
-            longer = longer * (at_risk - ended) / at_risk;
-        }
+        longer = (longer * (at_risk - ended))
+            .checked_div(at_risk)
+            .unwrap_or(longer);
         if longer <= 1_000_000 - permille * 1_000 {
             return Some(ratio - OCTAVES * PARTS);
         }
