@@ -275,6 +275,18 @@ impl Capacity {
         }
     }
 
+    /// Keeps everybody off the nodes whose hold is among these, and forgets the hold: what is left to look at is little.
+    pub(crate) fn close_held(&mut self, closes: impl Fn(&Hold) -> bool) {
+        let holds = std::mem::take(&mut self.holds);
+        let left = holds.iter().filter(|(_, hold)| !closes(hold));
+        self.holds = Arc::new(left.map(|(node, hold)| (*node, *hold)).collect());
+        for (node, hold) in holds.iter() {
+            if closes(hold) {
+                self.close(*node);
+            }
+        }
+    }
+
     fn mark(&mut self, node: NodeId, open: bool) {
         let usable = open && self.hold_on(node).is_none();
         let stand = &self.floor.nodes[at(node)];

@@ -11,7 +11,7 @@ use antiphon_types::{Class, GpuAmount, JobId, Millis, Slot, SlotReason, StopCaus
 pub(crate) use self::search::Found;
 use self::search::{Search, place};
 use crate::allowance::Allowance;
-use crate::capacity::{Capacity, NodeId};
+use crate::capacity::{Capacity, Hold, NodeId};
 use crate::index::gone_by;
 use crate::jobs::{Job, JobState};
 use crate::order::Cycle;
@@ -309,13 +309,13 @@ impl<'a> Cycle<'a> {
         let state = self.state;
         let mut trial = self.free.clone();
         // The job starts later: that it would be over before another's turn helps only those who start now.
+        let other = |hold: &Hold| hold.job.filter(|other| *other != job.id);
         for (node, hold) in self.free.holds() {
-            match hold.job.filter(|other| *other != job.id) {
-                Some(other) if yields(other) => trial.release(*node),
-                Some(_) if hold.class <= class => trial.close(*node),
-                Some(_) | None => (),
+            if other(hold).is_some_and(yields) {
+                trial.release(*node);
             }
         }
+        trial.close_held(|hold| hold.class <= class && other(hold).is_some());
         // What is stopping already comes free without anybody else.
         let going: BTreeSet<&JobId> = state.index.stopping.iter().chain(&self.stopped).collect();
         for id in going {

@@ -10,7 +10,7 @@ use antiphon_types::{
     Timestamp,
 };
 
-use crate::capacity::{Capacity, Kind, NodeId, Size};
+use crate::capacity::{Capacity, Hold, Kind, NodeId, Size};
 use crate::index::NEVER;
 use crate::jobs::Job;
 use crate::order::{Cycle, Turn};
@@ -196,7 +196,7 @@ impl<'a> Cycle<'a> {
                 self.unhold(other);
                 self.displaced.entry(job.id).or_default().push(other);
             }
-            let hold = crate::capacity::Hold {
+            let hold = Hold {
                 job: Some(job.id),
                 class: job.spec.class,
                 at: slot.at,
@@ -371,13 +371,13 @@ fn started_now<'c>(cycle: &'c Cycle<'_>) -> impl Iterator<Item = (NodeId, &'c Ta
 /// What a job that starts later may count on: not that it would be over before another's turn.
 fn later(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Capacity {
     let mut trial = cycle.free.clone();
+    let other = |hold: &Hold| hold.job.filter(|other| *other != seeker.job.id);
     for (node, hold) in cycle.free.holds() {
-        match hold.job.filter(|other| *other != seeker.job.id) {
-            Some(other) if seeker.behind.contains(&other) => trial.release(*node),
-            Some(_) if hold.class <= seeker.class => trial.close(*node),
-            Some(_) | None => (),
+        if other(hold).is_some_and(|other| seeker.behind.contains(&other)) {
+            trial.release(*node);
         }
     }
+    trial.close_held(|hold| hold.class <= seeker.class && other(hold).is_some());
     for other in cycle.state.active_jobs() {
         trial.give_back_resources(&other.spec.resources);
     }

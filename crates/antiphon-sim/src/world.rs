@@ -176,6 +176,8 @@ pub struct Tally {
     pub cycle_us: Vec<u32>,
     /// GPU-milliseconds that were held until the last job came.
     pub held_coming_gpu_ms: f64,
+    /// The most jobs that stood in the queue at once.
+    pub queue_max: usize,
     /// Jobs that were not simulated.
     pub refused: Vec<Refused>,
 }
@@ -336,6 +338,7 @@ impl<'a> World<'a> {
                 self.event(Body::Tick);
             }
             self.settle();
+            self.tally.queue_max = self.tally.queue_max.max(self.state.queue_length());
             self.foretell();
             if self.to_come == 0 || !on_progress(done) {
                 break;
