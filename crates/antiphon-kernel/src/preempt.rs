@@ -6,12 +6,14 @@ mod search;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use antiphon_types::{Class, GpuAmount, JobId, Millis, Slot, SlotReason, StopCause, Timestamp};
+use antiphon_types::{
+    Class, GpuAmount, JobId, JobSpec, Millis, Slot, SlotReason, StopCause, Timestamp,
+};
 
 pub(crate) use self::search::Found;
 use self::search::{Search, place};
-use crate::allowance::Allowance;
-use crate::capacity::{Capacity, Hold, NodeId};
+use crate::allowance::{Allowance, least};
+use crate::capacity::{Capacity, Hold, Kind, NodeId};
 use crate::index::gone_by;
 use crate::jobs::{Job, JobState};
 use crate::order::Cycle;
@@ -279,24 +281,62 @@ impl<'a> Cycle<'a> {
         right: Right,
         allowance: &Allowance,
     ) -> Option<Found> {
-        let yields = |other| self.yields_slot(other, job, class, right);
-        let trial = self.trial(job, class, &yields);
         let protections = match right {
             Right::Reclaim { .. } if self.has_waited(job) => {
                 &[Protection::All, Protection::Moved, Protection::None][..]
             }
             Right::Reclaim { .. } | Right::Priority => &[Protection::All],
         };
+        let borrowed = self.borrowed(right);
+        let weakest = protections.last().copied().unwrap_or(Protection::All);
+        let stakes = self.state.index.stakes.values();
+        let may_leave = stakes.filter(|stake| {
+            stake.may_give_way(class, right, &borrowed)
+                && !stake.is_protected(weakest, self.state.now)
+        });
+        // Counting is cheaper than a search, and most who ask in vain ask for more than there is.
+        if self.coming_free() + may_leave.map(|stake| stake.gpus).sum() < self.asked(&job.spec) {
+            return None;
+        }
+        let yields = |other| self.yields_slot(other, job, class, right);
+        let trial = self.trial(job, class, &yields);
         let mut search = Search {
             cycle: self,
             job,
             class,
             right,
             allowance,
-            borrowed: &self.borrowed(right),
+            borrowed: &borrowed,
             trial,
         };
         search.find(protections)
+    }
+
+    /// GPUs that are free, whomever they are held for, or come free since their job stops already.
+    pub(crate) fn coming_free(&self) -> GpuAmount {
+        let going: BTreeSet<&JobId> = self
+            .state
+            .index
+            .stopping
+            .iter()
+            .chain(&self.stopped)
+            .collect();
+        let going = going
+            .into_iter()
+            .filter_map(|id| self.state.jobs[id].state.active());
+        let going: GpuAmount = going.map(|active| active.allocation.gpu_amount()).sum();
+        self.free.free_gpus() + going
+    }
+
+    /// GPUs without which a job starts nowhere; none where GPUs are cut up: a slice counts as a whole one where it is asked for,
+    /// and as its part where it is held.
+    pub(crate) fn asked(&self, spec: &JobSpec) -> GpuAmount {
+        let is_cut = |kind: &Kind| !kind.profiles.is_empty();
+        if self.free.kinds().iter().any(is_cut) {
+            GpuAmount::ZERO
+        } else {
+            least(spec)
+        }
     }
 
     /// What will be free for a job once everybody who stops already is gone, with the slots that yield to it.

@@ -13,8 +13,8 @@ use antiphon_types::{
     Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, SlotReason, StopCause, Timestamp,
 };
 
-use crate::allowance::{Allowance, least};
-use crate::capacity::{Capacity, Kind};
+use crate::allowance::Allowance;
+use crate::capacity::Capacity;
 use crate::expect::{attained_level, cost, patience, speed_of, weighed};
 use crate::jobs::{Active, Job, JobState};
 use crate::order::Cycle;
@@ -231,26 +231,24 @@ impl<'a> Cycle<'a> {
         class: Class,
         allowance: &Allowance,
     ) -> Option<Found> {
+        let asked = self.asked(spec);
+        let mut there = self.coming_free();
+        let behind = &behind[..behind.len().min(VICTIMS_MAX)];
+        // Counting is cheaper than placing.
+        if there + behind.iter().map(|run| run.stake.gpus).sum() < asked {
+            return None;
+        }
         let view = self.view(job, class, allowance);
         let mut trial = self.trial(job, class, &|_| false);
         if let Some(slot) = place_for_trial(&mut trial, spec, &view) {
             let victims = Vec::new();
             return Some(Found { victims, slot });
         }
-        // A slice counts as a whole GPU where it is asked for, and as its part where it is held.
-        let is_cut = |kind: &Kind| !kind.profiles.is_empty();
-        let asked = if trial.kinds().iter().any(is_cut) {
-            GpuAmount::ZERO
-        } else {
-            least(spec)
-        };
-        let mut there = trial.free_gpus();
         let mut leaving: Vec<&Run<'a>> = Vec::new();
-        for run in behind.iter().take(VICTIMS_MAX) {
+        for run in behind {
             run.free(&mut trial);
             leaving.push(run);
             there = there + run.stake.gpus;
-            // Counting is cheaper than placing.
             if there < asked || place_for_trial(&mut trial, spec, &view).is_none() {
                 continue;
             }
