@@ -31,6 +31,8 @@ pub(crate) struct Index {
     pub(crate) holdings: Holdings,
     /// What running attempts have at stake.
     pub(crate) stakes: Table<Stake>,
+    /// Those that may be left alone for a while.
+    guarded: BTreeSet<JobId>,
     /// Those that take turns with waiting jobs, by class and team.
     turns: BTreeMap<(Class, TeamId), BTreeSet<JobId>>,
     /// Those that run slower than they could, by class.
@@ -372,10 +374,23 @@ impl Index {
             Some(stake) => self.stakes.insert(job.id, stake),
             None => self.stakes.remove(job.id),
         };
+        let guarded = |stake: Option<Stake>| stake.is_some_and(|stake| stake.is_guarded());
+        flag(&mut self.guarded, job.id, guarded(before), guarded(after));
         let turns = |stake: Option<Stake>| stake.and_then(|stake| stake.takes_turns());
         regroup(&mut self.turns, job.id, turns(before), turns(after));
         let slow = |stake: Option<Stake>| stake.and_then(|stake| stake.is_slow());
         regroup(&mut self.slow, job.id, slow(before), slow(after));
+    }
+
+    /// What all runs have at stake, the oldest job first. Their table has places for all jobs between the oldest and the newest:
+    /// whoever wants all of them goes by the jobs that run.
+    pub(crate) fn all_stakes(&self) -> impl Iterator<Item = &Stake> {
+        self.active.iter().filter_map(|id| self.stakes.get(*id))
+    }
+
+    /// What those have at stake that may be left alone for a while.
+    pub(crate) fn guarded_stakes(&self) -> impl Iterator<Item = &Stake> {
+        self.guarded.iter().filter_map(|id| self.stakes.get(*id))
     }
 
     /// What the runs of a class and team have at stake that take turns with waiting jobs.
@@ -568,6 +583,7 @@ impl Index {
             ("suspects", self.suspects == other.suspects),
             ("holdings", self.holdings == other.holdings),
             ("stakes", self.stakes == other.stakes),
+            ("guarded", self.guarded == other.guarded),
             ("turns", self.turns == other.turns),
             ("slow", self.slow == other.slow),
             (

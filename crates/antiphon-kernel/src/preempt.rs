@@ -140,17 +140,15 @@ impl<'a> Cycle<'a> {
     fn lapses(&self, job: &Job, class: Class, right: Right) -> Option<Timestamp> {
         let borrowed = self.borrowed(right);
         let now = self.state.now;
-        let mut lapses = None;
-        let mut anybody = false;
-        for stake in self.state.index.stakes.values() {
-            if stake.may_give_way(class, right, &borrowed) {
-                anybody = true;
-                lapses = lapses.into_iter().chain(stake.lapses(now)).min();
-            }
-        }
+        let index = &self.state.index;
+        let may = |stake: &&Stake| stake.may_give_way(class, right, &borrowed);
+        let guarded = index.guarded_stakes().filter(may);
+        let lapses = guarded.filter_map(|stake| stake.lapses(now)).min();
         let bound = match right {
             // The bound on what others lose falls with the protections: nobody need be protected.
-            Right::Reclaim { .. } if anybody => self.waits_until(job),
+            Right::Reclaim { .. } if index.all_stakes().any(|stake| may(&stake)) => {
+                self.waits_until(job)
+            }
             Right::Reclaim { .. } | Right::Priority => None,
         };
         let bound = bound.filter(|at| *at > now);
@@ -289,7 +287,7 @@ impl<'a> Cycle<'a> {
         };
         let borrowed = self.borrowed(right);
         let weakest = protections.last().copied().unwrap_or(Protection::All);
-        let stakes = self.state.index.stakes.values();
+        let stakes = self.state.index.all_stakes();
         let may_leave = stakes.filter(|stake| {
             stake.may_give_way(class, right, &borrowed)
                 && !stake.is_protected(weakest, self.state.now)

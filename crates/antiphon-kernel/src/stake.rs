@@ -93,6 +93,11 @@ impl Stake {
         })
     }
 
+    /// Whether it may be left alone for a while.
+    pub(crate) const fn is_guarded(&self) -> bool {
+        self.near_end.is_some() || self.moved.is_some()
+    }
+
     pub(crate) fn is_near_end(&self, now: Timestamp) -> bool {
         self.near_end.is_some_and(|until| until > now)
     }

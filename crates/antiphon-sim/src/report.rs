@@ -248,19 +248,31 @@ impl Report {
             .iter()
             .filter_map(|sketch| Some((&sketch.outcome.policy, sketch.course.as_ref()?)));
         let first = courses.clone().next();
-        let causes = first.map(|(_, course)| &course.hours.lost[..]);
+        let causes = first.map_or(0, |(_, course)| course.hours.lost.len());
+        // What cost nobody anything needs no color.
+        let cost = |cause: &usize| {
+            let mut runs = courses.clone();
+            runs.any(|(_, course)| course.hours.lost[*cause].1 > 0.0)
+        };
+        let causes: Vec<usize> = (0..causes).filter(cost).collect();
         Bars {
             title: "GPU-hours lost, by cause",
             unit: Unit::Count,
-            parts: causes
-                .unwrap_or_default()
-                .iter()
-                .map(|(cause, _)| *cause)
-                .collect(),
+            parts: first
+                .map(|(_, course)| {
+                    causes
+                        .iter()
+                        .map(|cause| course.hours.lost[*cause].0)
+                        .collect()
+                })
+                .unwrap_or_default(),
             bars: courses
                 .map(|(policy, course)| Bar {
                     name: policy.clone(),
-                    values: course.hours.lost.iter().map(|(_, hours)| *hours).collect(),
+                    values: causes
+                        .iter()
+                        .map(|cause| course.hours.lost[*cause].1)
+                        .collect(),
                 })
                 .collect(),
             line: None,

@@ -102,7 +102,7 @@ impl Search<'_, '_> {
         if sets.is_empty() {
             // Several roles, shares, data jobs: everybody in turn until it fits; what is needless is spared later.
             let state = self.cycle.state;
-            let all = state.index.stakes.values();
+            let all = state.index.all_stakes();
             let mut all: Vec<&Stake> = all
                 .filter(|stake| self.may_leave(stake, protection))
                 .collect();

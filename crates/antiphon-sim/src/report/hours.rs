@@ -12,7 +12,7 @@ const WANTED: &str = "idle while jobs waited";
 pub(super) struct Hours {
     /// Held, and not lost.
     pub(super) useful: f64,
-    /// Lost, by cause.
+    /// Lost, by cause: the same causes in every run.
     pub(super) lost: Vec<(&'static str, f64)>,
     /// Idle, and nobody waited for them.
     pub(super) unwanted: f64,
@@ -25,7 +25,6 @@ impl Hours {
         let held: f64 = records().map(|record| record.held_gpu_ms).sum();
         let by = |cause: Cause| records().map(|record| record.lost.by(cause)).sum::<f64>();
         let lost = Cause::ALL.map(|cause| (cause.name(), by(cause)));
-        let lost: Vec<(&str, f64)> = lost.into_iter().filter(|(_, ms)| *ms > 0.0).collect();
         let wanted = wanted_gpu_ms(workload, finished, gpus);
         let idle = (gpus * length_ms - held - wanted).max(0.0);
         let hours = |gpu_ms: f64| gpu_ms / 3.6e6;

@@ -23,7 +23,7 @@ const KEY: [&str; 8] = [
 ];
 
 /// Columns that say what came of it, as `--json` names them.
-const FIGURES: [&str; 26] = [
+const FIGURES: [&str; 36] = [
     "rounds_s",
     "start_cost_s",
     "resize_cost_s",
@@ -39,14 +39,24 @@ const FIGURES: [&str; 26] = [
     "bound_avg_jct_s",
     "bound_makespan_s",
     "gpu_utilization",
+    "gpu_utilization_coming",
+    "gpu_utilization_coming_bound",
     "goodput",
     "preemptions",
+    "failed",
+    "failures",
     "lost_gpu_hours",
     "gpu_hours",
     "cost_usd",
     "deadlines_met",
     "finish_time_fairness_worst",
     "finish_time_unfair_share",
+    "forecasts",
+    "forecast_closed",
+    "forecast_coverage",
+    "forecast_width_s",
+    "forecast_played_coverage",
+    "forecast_played_width_s",
     "events",
     "cycles",
     "digest",
@@ -285,6 +295,9 @@ mod tests {
             "allocation",
             "allocation_sd",
             "fragmented",
+            // Lists, by cause and by class.
+            "lost_gpu_hours_by_cause",
+            "delays",
         ];
         let outcome = serde_json::to_value(Outcome::default()).unwrap();
         for name in outcome.as_object().unwrap().keys() {
