@@ -77,8 +77,8 @@ def pollux(load: str, folder: str, goodput: str, tiresias: str) -> Comparison:
             Line("pollux-like", "none", goodput),
             Line("tiresias-tuned", "none", tiresias),
         ),
-        note="antiphon and Tiresias keep each job's tuned size; the bound holds for these. `pollux-like` knows the profiles "
-        "and changes sizes every 60 s; over all eight workloads it is within 2 % of the published means "
+        note="antiphon and Tiresias keep each job's tuned size; the bound holds for these. `pollux-like` knows the "
+        "profiles and changes sizes every 60 s; over all eight workloads it is within 2 % of the published means "
         "(`crates/antiphon-sim/tests/peers.rs`).",
         name=f"pollux-{load.replace('.', '-')}",
     )
@@ -142,8 +142,8 @@ COMPARISONS = (
             Line("antiphon", "durations", "ElasticFlow: 72.8 % of deadlines"),
             Line("edf", "none", "11.8 % of deadlines"),
         ),
-        note="antiphon keeps the GPUs that a job asks for. EDF scales each job out as far as it was measured, as in the "
-        "published run, where scaling is free.",
+        note="antiphon keeps the GPUs that a job asks for. EDF scales each job out as far as it was measured, as in "
+        "the published run, where scaling is free.",
         name="elasticflow",
     ),
 )

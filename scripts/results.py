@@ -200,8 +200,8 @@ def forecasts(setup: Setup) -> list[str]:
     page = [
         "## Start forecasts",
         "",
-        f"{FORECASTS} forecasts of the whole queue on each trace, as `why` shows them. Each job that waits is judged by",
-        "the first one that names it. *Shown* is the interval that is made to hold 80 % of starts, by how forecasts",
+        f"{FORECASTS} forecasts of the whole queue on each trace, as `why` shows them. Each job that waits is judged",
+        "by the first one that names it. *Shown* is the interval that is made to hold 80 % of starts, by how forecasts",
         "before it turned out; *played* is the one of playing the queue forward alone. `limits` is the forecast from",
         "user limits alone: round numbers of one to ten times the run time, where the trace has none.",
         "",

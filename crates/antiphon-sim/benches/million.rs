@@ -143,10 +143,6 @@ fn print(line: &str) {
     println!("{line}");
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a benchmark times; the simulator never does"
-)]
 fn clock() -> Instant {
     Instant::now()
 }
