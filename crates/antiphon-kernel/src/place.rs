@@ -26,7 +26,7 @@ use crate::state::Known;
 pub(crate) use best::best_at;
 pub use demand::Demand;
 pub(crate) use kinds::{is_sliced, kinds_for};
-pub(crate) use needs::{needs, splits};
+pub(crate) use needs::{needs, splits, tasks_in_one};
 use role::{Found, On, find};
 
 /// For whom room is looked for.

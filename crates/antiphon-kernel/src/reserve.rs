@@ -14,7 +14,7 @@ use crate::capacity::{Capacity, Hold, Kind, NodeId, Size};
 use crate::index::NEVER;
 use crate::jobs::Job;
 use crate::order::{Cycle, Turn};
-use crate::place::{is_sliced, kinds_for, needs, place, splits};
+use crate::place::{is_sliced, kinds_for, needs, place, splits, tasks_in_one};
 use crate::queue::Key;
 
 /// Blocked jobs that are looked at in one cycle: most have a slot already, so that few are.
@@ -252,11 +252,9 @@ fn plan(cycle: &Cycle<'_>, job: &Job, class: Class, behind: &BTreeSet<JobId>) ->
 /// Whether the nodes of each kind are of one size, with no GPU lost or cut.
 fn are_alike(capacity: &Capacity) -> bool {
     capacity.kinds().iter().all(|kind| {
+        let usual = kind.members.first().map(|node| capacity.stand(*node).size);
         let mut stands = kind.members.iter().map(|node| capacity.stand(*node));
-        let first = stands.next();
-        first.is_none_or(|first| {
-            stands.all(|stand| stand.size == first.size && stand.offered == first.offered)
-        })
+        stands.all(|stand| Some(stand.size) == usual && stand.offered.count_ones() == kind.gpus_max)
     })
 }
 
@@ -467,14 +465,14 @@ fn need<'a>(cycle: &Cycle<'_>, shape: &'a Shape, kind: &Kind) -> Option<Need<'a>
     // The first split is the one with the fewest tasks: the one that is placed where it fits.
     let (tasks, each) = splits(shape, kind.gpus_max).next()?;
     let gpus = each.whole().unwrap_or(0);
-    let in_one = match gpus {
-        0 => 1,
-        gpus => (kind.gpus_max / gpus).max(1).min(tasks),
-    };
     if gpus > kind.gpus_max {
         return None;
     }
     let usual = cycle.free.stand(*kind.members.first()?).size;
+    let in_one = match gpus {
+        0 => 1,
+        _ => tasks_in_one(shape, each, kind.gpus_max, &usual).min(tasks),
+    };
     let mut need = Need {
         nodes: usize::try_from(tasks.div_ceil(in_one)).expect("few tasks"),
         gpus: gpus * in_one,

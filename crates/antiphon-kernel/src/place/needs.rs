@@ -47,6 +47,18 @@ pub(crate) fn needs(shape: &Shape, each: GpuAmount, node: &Size) -> (u32, Bytes)
     (cpus, memory)
 }
 
+/// Tasks with so many GPUs that an empty node of a kind holds, at least one: the CPUs and the memory of its usual size may give
+/// out before GPUs do.
+pub(crate) fn tasks_in_one(shape: &Shape, each: GpuAmount, gpus_max: u32, usual: &Size) -> u32 {
+    let (cpus, memory) = needs(shape, each, usual);
+    let by_gpus = each.whole().and_then(|gpus| gpus_max.checked_div(gpus));
+    let by_cpus = usual.cpus.checked_div(cpus);
+    let by_memory = usual.memory.get().checked_div(memory.get());
+    let by_memory = by_memory.map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
+    let least = [by_gpus, by_cpus, by_memory].into_iter().flatten().min();
+    least.unwrap_or(1).max(1)
+}
+
 fn memory_by_default(each: GpuAmount, node: &Size) -> u64 {
     let whole = u64::from(node.gpus) * WHOLE;
     let (all, part) = (node.memory.get(), each.thousandths());

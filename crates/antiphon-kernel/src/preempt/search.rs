@@ -11,7 +11,7 @@ use crate::allowance::Allowance;
 use crate::capacity::{Capacity, Kind, NodeId};
 use crate::jobs::Job;
 use crate::order::Cycle;
-use crate::place::{View, kinds_for, place_for_trial, splits};
+use crate::place::{View, kinds_for, place_for_trial, splits, tasks_in_one};
 use crate::stake::Stake;
 use crate::teams::TeamId;
 
@@ -132,7 +132,11 @@ impl Search<'_, '_> {
             let Some(gpus) = each.whole().filter(|gpus| *gpus > 0) else {
                 continue;
             };
-            let in_one = (kind.gpus_max / gpus).max(1).min(tasks);
+            let Some(usual) = kind.members.first() else {
+                continue;
+            };
+            let usual = self.trial.stand(*usual).size;
+            let in_one = tasks_in_one(shape, each, kind.gpus_max, &usual).min(tasks);
             let count = usize::try_from(tasks.div_ceil(in_one)).expect("few tasks");
             let mut victims = Vec::new();
             let mut prices = Vec::new();

@@ -344,3 +344,19 @@ fn a_wide_gang_that_waited_past_the_bound_starts_however_many_short_jobs_come() 
         "#]],
     );
 }
+
+/// Counted as both on one node, they fit nowhere; each on its own node they do.
+#[test]
+fn tasks_that_no_node_has_the_cpus_to_hold_together_get_a_node_each() {
+    check(
+        "nodes: n[0-1] 8 H100 cpus=64
+           0s   submit a: 8 estimate=1h
+           0s   submit b: 8 estimate=2h
+           1s   submit wide: 8 tasks=2 cpus=60",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            0s   launch job-2.1 on n1[0-7]
+            1s   hold n0 n1 for job-3, in 1h59m
+        "#]],
+    );
+}

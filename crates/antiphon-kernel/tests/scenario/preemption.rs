@@ -470,3 +470,27 @@ fn a_service_takes_from_production_and_nobody_takes_from_a_service() {
         "#]],
     );
 }
+
+/// Both tasks would need more CPUs than one node has: room is made on two.
+#[test]
+fn room_is_made_on_as_many_nodes_as_the_cpus_ask_for() {
+    check(
+        "nodes: n[0-1] 8 H100 cpus=64
+           0s   submit a: 4 best-effort attached cpus=16
+           0s   submit b: 4 best-effort attached cpus=16
+           0s   submit c: 4 best-effort attached cpus=16
+           0s   submit d: 4 best-effort attached cpus=16
+           60s  submit wide: 8 production tasks=2 cpus=40",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            0s   launch job-2.1 on n0[4-7]
+            0s   launch job-3.1 on n1[0-3]
+            0s   launch job-4.1 on n1[4-7]
+            60s  direct job-1 #1: yield (for job-5 (priority))
+            60s  yield job-1.1: for job-5 (priority), at most 1m00s for its checkpoint
+            60s  direct job-3 #1: yield (for job-5 (priority))
+            60s  yield job-3.1: for job-5 (priority), at most 1m00s for its checkpoint
+            60s  hold n0 n1 for job-5, in 2m00s
+        "#]],
+    );
+}
