@@ -174,13 +174,13 @@ impl Outcome {
             .sum();
         self.fairness(&records, gpus);
         self.deadlines(finished, deadlines);
-        if let Some(foretelt) = &finished.foretelt {
-            self.forecasts = Some(foretelt.judged);
-            self.forecast_closed = Some(foretelt.shown.closed);
-            self.forecast_coverage = Some(foretelt.shown.covered);
-            self.forecast_width_s = Some(foretelt.shown.width_s);
-            self.forecast_played_coverage = Some(foretelt.played.covered);
-            self.forecast_played_width_s = Some(foretelt.played.width_s);
+        if let Some(score) = &finished.forecasts {
+            self.forecasts = Some(score.judged);
+            self.forecast_closed = Some(score.shown.closed);
+            self.forecast_coverage = Some(score.shown.covered);
+            self.forecast_width_s = Some(score.shown.width_s);
+            self.forecast_played_coverage = Some(score.played.covered);
+            self.forecast_played_width_s = Some(score.played.width_s);
         }
         self.events = finished.tally.events;
         self.cycles = finished.tally.cycles;

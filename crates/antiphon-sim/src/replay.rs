@@ -409,7 +409,7 @@ impl Recording {
     #[must_use]
     pub fn outcome(&self) -> (Outcome, Finished) {
         let finished = Finished {
-            foretelt: None,
+            forecasts: None,
             records: self.records.clone(),
             spans: self.spans.clone(),
             tally: Tally {

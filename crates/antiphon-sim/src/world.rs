@@ -7,7 +7,7 @@ mod cycle;
 pub(crate) mod draw;
 mod fail;
 mod fate;
-mod foretell;
+mod forecasts;
 mod gang;
 mod loss;
 mod noise;
@@ -32,11 +32,11 @@ use crate::peer::Peer;
 use crate::workload::Workload;
 use fail::Why;
 use fate::Fate;
-use foretell::Foretelling;
+use forecasts::Forecasts;
 use run::Run;
 use strike::{Machine, Strike};
 
-pub use foretell::{Foretelt, Intervals};
+pub use forecasts::{ForecastScore, Intervals};
 pub use gang::spec_of;
 pub use noise::Noise;
 pub use record::{Cause, Lost, Record};
@@ -153,8 +153,7 @@ pub struct World<'a> {
     round_due: bool,
     to_come: usize,
     wake_at: Option<Timestamp>,
-    foretelling: Option<Foretelling>,
-    foretell_now: bool,
+    forecasts: Option<Forecasts>,
     digest: blake3::Hasher,
     buffer: Vec<u8>,
     tally: Tally,
@@ -189,7 +188,7 @@ pub struct Finished {
     /// By job of the workload: when it held which GPUs; empty unless the setting keeps that.
     pub spans: Vec<Vec<Span>>,
     /// How well starts were foretold, where that was asked for.
-    pub foretelt: Option<Foretelt>,
+    pub forecasts: Option<ForecastScore>,
     /// What was counted.
     pub tally: Tally,
     /// Digest of the whole log.
@@ -238,8 +237,7 @@ impl<'a> World<'a> {
             round_due: false,
             to_come: 0,
             wake_at: None,
-            foretelling: Foretelling::new(setting.forecasts, workload.jobs.len()),
-            foretell_now: false,
+            forecasts: Forecasts::new(setting.forecasts, workload.jobs.len()),
             digest: blake3::Hasher::new(),
             buffer: Vec::new(),
             tally: Tally::default(),
@@ -339,21 +337,14 @@ impl<'a> World<'a> {
             }
             self.settle();
             self.tally.queue_max = self.tally.queue_max.max(self.state.queue_length());
-            self.foretell();
+            if let Some(forecasts) = &mut self.forecasts {
+                forecasts.look_if_due(&self.state);
+            }
             if self.to_come == 0 || !on_progress(done) {
                 break;
             }
         }
         self.finish()
-    }
-
-    /// Makes a forecast if it is time for one.
-    fn foretell(&mut self) {
-        if std::mem::take(&mut self.foretell_now)
-            && let Some(foretelling) = &mut self.foretelling
-        {
-            foretelling.look(&self.state);
-        }
     }
 
     fn next_time(&self) -> Option<Timestamp> {
@@ -453,7 +444,7 @@ impl<'a> World<'a> {
         Finished {
             records: self.runs.into_iter().map(known).collect(),
             spans,
-            foretelt: self.foretelling.map(|foretelling| foretelling.sum_up()),
+            forecasts: self.forecasts.map(|forecasts| forecasts.score()),
             tally: self.tally,
             digest: self.digest.finalize().to_hex().to_string(),
         }

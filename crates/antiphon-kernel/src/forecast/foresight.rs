@@ -22,13 +22,14 @@ const PARTS: i32 = 4;
 const OCTAVES: i32 = 12;
 
 /// Ratios that are told apart.
-const BUCKETS: usize = 2 * 12 * 4 + 1;
+const BUCKETS: usize = (2 * OCTAVES * PARTS + 1) as usize;
 
 /// By how long the wait was foretold to be, in octaves of minutes: the longer, the more comes between.
 const GROUPS: usize = 16;
 
-/// Waits that say something together.
+/// Waits that say something together: so many that were foretold alike, or fewer of any kind before there are.
 const WAITS_MIN: u64 = 40;
+const WAITS_MIN_OF_ANY: u64 = 10;
 
 /// What is taken for granted beside what was measured, as one wait for each ratio: anything from a quarter of what was foretold
 /// to eight times as much. It widens what few waits say.
@@ -80,7 +81,7 @@ impl Default for Ratios {
 impl Foresight {
     /// Plays the queue forward, and corrects what comes of it by how such forecasts turned out. Returns with it the forecasts
     /// that came to be judged: what was shown, and when the job started.
-    pub fn look(&mut self, state: &State) -> (Forecast, Vec<(JobId, Foretold, Timestamp)>) {
+    pub fn look(&mut self, state: &State) -> (Forecast, Vec<(Foretold, Timestamp)>) {
         let judged = self.judge(state);
         let mut forecast = forecast(state);
         let pending = self.pending(state.now());
@@ -105,7 +106,7 @@ impl Foresight {
     }
 
     /// Compares what was foretold with what came, and forgets whoever waits no longer.
-    fn judge(&mut self, state: &State) -> Vec<(JobId, Foretold, Timestamp)> {
+    fn judge(&mut self, state: &State) -> Vec<(Foretold, Timestamp)> {
         self.groups.resize_with(GROUPS, Ratios::default);
         let mut judged = Vec::new();
         let open = std::mem::take(&mut self.open);
@@ -117,7 +118,7 @@ impl Foresight {
                 Some(at) => {
                     let ratio = bucket(foretold.wait(), at.since(foretold.at));
                     self.groups[group(foretold.wait())].add(ratio);
-                    judged.push((id, foretold, at));
+                    judged.push((foretold, at));
                 }
                 None if waits(job) => {
                     self.open.insert(id, foretold);
@@ -160,10 +161,12 @@ impl Foresight {
     /// The waits of a group, with those of its neighbors until they are enough.
     fn like(&self, group: usize, pending: &[Ratios]) -> Option<(Ratios, Ratios)> {
         let within = |reach: usize| group.saturating_sub(reach)..=(group + reach).min(GROUPS - 1);
-        let (groups, mut ended) = (0..GROUPS).map(within).find_map(|groups| {
+        let measured = |groups: RangeInclusive<usize>, least: u64| {
             let ended = sum(self.groups.get(groups.clone())?);
-            (ended.0.iter().sum::<u64>() >= WAITS_MIN).then_some((groups, ended))
-        })?;
+            (ended.0.iter().sum::<u64>() >= least).then_some((groups, ended))
+        };
+        let alike = (0..GROUPS).find_map(|reach| measured(within(reach), WAITS_MIN));
+        let (groups, mut ended) = alike.or_else(|| measured(0..=GROUPS - 1, WAITS_MIN_OF_ANY))?;
         for ratio in PRIOR {
             ended.add(place_of(ratio));
         }
@@ -308,7 +311,7 @@ mod tests {
             let start = foresight.correct(start(100), at(0));
             start.latest.unwrap().since(start.earliest)
         };
-        let foresight = after(100, (0..WAITS_MIN - 1).map(|_| 300));
+        let foresight = after(100, (0..WAITS_MIN_OF_ANY - 1).map(|_| 300));
         assert_eq!(foresight.correct(start(100), at(0)), start(100));
         assert_eq!(Foresight::default().correct(start(100), at(0)), start(100));
         let few = width(&after(100, (0..WAITS_MIN).map(|_| 100)));

@@ -4,7 +4,7 @@ use antiphon_kernel::admit;
 use antiphon_types::{Command, Estimate, JobId, JobSpec, Millis, Rung};
 
 use super::draw::{Lot, Stream};
-use super::foretell::Foretelling;
+use super::forecasts::Forecasts;
 use super::{Knowledge, Refused, World, number, spec_of};
 use crate::course::span;
 use crate::generate;
@@ -52,8 +52,7 @@ impl World<'_> {
         self.places.push(place);
         self.runs[place].id = Some(id);
         self.here.insert(place);
-        let foretelling = self.foretelling.as_mut();
-        self.foretell_now |= foretelling.is_some_and(Foretelling::is_due);
+        self.forecasts.iter_mut().for_each(Forecasts::job_came);
     }
 
     /// The limit that a job's user names.

@@ -3,23 +3,24 @@
 
 use antiphon_kernel::State;
 use antiphon_kernel::forecast::{Foresight, Foretold, Start};
-use antiphon_types::{JobId, Timestamp};
+use antiphon_types::Timestamp;
 
 use crate::course::millis;
 use crate::figure::{part, quantile, sorted};
 
 /// Forecasts that are made as jobs come.
-pub(super) struct Foretelling {
+pub(super) struct Forecasts {
     foresight: Foresight,
     /// Between two of them, in jobs that come.
     every: usize,
     come: usize,
+    made: usize,
     judged: Vec<(Foretold, Timestamp)>,
 }
 
 /// How well starts were foretold. Widths in seconds, those of intervals with an end.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Foretelt {
+pub struct ForecastScore {
     /// Waits that were foretold and have ended.
     pub judged: usize,
     /// Of what was shown.
@@ -39,7 +40,7 @@ pub struct Intervals {
     pub width_s: f64,
 }
 
-impl Foretelling {
+impl Forecasts {
     /// So many over the time in which jobs come.
     pub(super) fn new(count: u32, jobs: usize) -> Option<Self> {
         let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
@@ -47,26 +48,27 @@ impl Foretelling {
             foresight: Foresight::default(),
             every: (jobs / count).max(1),
             come: 0,
+            made: 0,
             judged: Vec::new(),
         })
     }
 
-    /// A job has come. Says whether it is time for a forecast.
-    pub(super) fn is_due(&mut self) -> bool {
+    /// Notes that a job has come.
+    pub(super) const fn job_came(&mut self) {
         self.come += 1;
-        self.come.is_multiple_of(self.every)
     }
 
-    /// Makes a forecast, and judges those before.
-    pub(super) fn look(&mut self, state: &State) {
-        let (_, judged) = self.foresight.look(state);
-        let judged = judged.into_iter();
-        self.judged
-            .extend(judged.map(|(_, foretold, at): (JobId, _, _)| (foretold, at)));
+    /// Makes a forecast if enough jobs have come since the last one, and judges those before.
+    pub(super) fn look_if_due(&mut self, state: &State) {
+        if self.come / self.every > self.made {
+            self.made = self.come / self.every;
+            let (_, judged) = self.foresight.look(state);
+            self.judged.extend(judged);
+        }
     }
 
-    pub(super) fn sum_up(&self) -> Foretelt {
-        Foretelt {
+    pub(super) fn score(&self) -> ForecastScore {
+        ForecastScore {
             judged: self.judged.len(),
             shown: intervals(&self.judged, |foretold| foretold.shown),
             played: intervals(&self.judged, |foretold| foretold.played),
