@@ -36,9 +36,7 @@ pub struct Demand {
     total: u64,
     /// The same when the gradient was last renewed.
     settled: u64,
-    /// Jobs of whole GPUs that named neither CPUs nor memory.
-    plain: u64,
-    /// Follows from `classes`; nothing while [`Demand::waste`] tells all.
+    /// Follows from what `classes` have settled; nothing while [`Demand::waste`] tells all.
     #[serde(skip)]
     gradient: Option<Arc<Gradient>>,
 }
@@ -50,7 +48,6 @@ struct Counted {
     classes: Vec<Seen>,
     total: u64,
     settled: u64,
-    plain: u64,
 }
 
 /// Tasks that ask for the same.
@@ -82,14 +79,12 @@ impl From<Counted> for Demand {
             classes,
             total,
             settled,
-            plain,
         } = counted;
         let mut demand = Self {
             counts,
             classes,
             total,
             settled,
-            plain,
             gradient: None,
         };
         demand.gradient = demand.slope();
@@ -153,15 +148,15 @@ impl Demand {
 
     fn classed(&mut self, class: Class) {
         self.total += 1;
-        self.plain += u64::from(class.is_plain());
+        let mut due = false;
         match self.classes.binary_search_by(|seen| seen.class.cmp(&class)) {
             Ok(place) => self.classes[place].count += 1,
-            Err(place) => self.insert(place, class),
+            Err(place) => due = self.insert(place, class),
         }
         if self.total >= SEEN_MAX {
             self.halve();
         }
-        if self.total > self.settled + self.settled / NEWS_PART {
+        if due || self.total > self.settled + self.settled / NEWS_PART {
             self.settled = self.total;
             for seen in &mut self.classes {
                 seen.settled = seen.count;
@@ -170,21 +165,26 @@ impl Demand {
         }
     }
 
-    fn insert(&mut self, place: usize, class: Class) {
+    /// Adds a class. Says whether one was forgotten that the gradient knows: it follows from what is stored, and has to be
+    /// renewed.
+    fn insert(&mut self, place: usize, class: Class) -> bool {
         let seen = Seen {
             class,
             count: 1,
             settled: 0,
         };
         if self.classes.len() < CLASSES_MAX {
-            return self.classes.insert(place, seen);
+            self.classes.insert(place, seen);
+            return false;
         }
         let counts = self.classes.iter().enumerate();
-        let rarest = counts.min_by_key(|(place, seen)| (seen.count, *place));
+        // Those that the gradient does not know yet go first.
+        let rarest = counts.min_by_key(|(place, seen)| (seen.settled > 0, seen.count, *place));
         let (rarest, _) = rarest.expect("there are classes");
-        self.classes.remove(rarest);
+        let forgotten = self.classes.remove(rarest);
         let place = place - usize::from(rarest < place);
         self.classes.insert(place, seen);
+        forgotten.settled > 0
     }
 
     fn halve(&mut self) {
@@ -194,8 +194,6 @@ impl Demand {
         self.classes.retain(|seen| seen.count > 0);
         let of = |seen: &Seen| seen.count;
         self.total = self.classes.iter().map(of).sum();
-        let plain = self.classes.iter().filter(|seen| seen.class.is_plain());
-        self.plain = plain.map(of).sum();
         self.settled = 0;
     }
 
@@ -207,10 +205,11 @@ impl Demand {
             memory: Bytes::ZERO,
             gpu_types: Vec::new(),
         };
-        let settled = self.classes.iter().filter(|seen| seen.settled > 0);
-        let counted = settled.map(|seen| (&seen.class, seen.settled));
+        let settled = || self.classes.iter().filter(|seen| seen.settled > 0);
+        let counted = settled().map(|seen| (&seen.class, seen.settled));
         let slope = || Gradient::of(counted.chain([(&whole, 1)]));
-        (self.plain < self.total).then(|| Arc::new(slope()))
+        let tells_all = settled().all(|seen| seen.class.is_plain());
+        (!tells_all).then(|| Arc::new(slope()))
     }
 
     /// How much worse a node gets by what is put on it; nothing where all ask for whole GPUs with their part of the node, so
@@ -242,5 +241,41 @@ impl Demand {
             }
         }
         waste
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_types::Shape;
+
+    use super::*;
+
+    fn role(cpus: Option<u32>) -> Role {
+        Role {
+            shape: Shape {
+                gpus: GpuAmount::from_gpus(1),
+                cpus,
+                ..Shape::default()
+            },
+            ..Role::default()
+        }
+    }
+
+    /// A server that goes on from an image has to place as the one before it would have, whatever was forgotten meanwhile.
+    #[test]
+    fn what_is_stored_tells_all_that_places_are_chosen_by() {
+        let mut demand = Demand::default();
+        let plain = (0..20).map(|_| None);
+        // More classes than are told apart, most of them seen once.
+        let classes =
+            (0..3 * CLASSES_MAX).map(|place| Some(u32::try_from(place % 700).unwrap() + 1));
+        for (job, cpus) in plain.chain(classes).enumerate() {
+            demand.seen(&role(cpus), 8);
+            let stored = serde_json::to_string(&demand).unwrap();
+            let read: Demand = serde_json::from_str(&stored).unwrap();
+            assert!(read == demand, "job {job}");
+            assert!(demand.classes.len() <= CLASSES_MAX);
+        }
+        assert!(demand.gradient().is_some());
     }
 }
