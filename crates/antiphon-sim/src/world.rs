@@ -153,6 +153,7 @@ pub struct World<'a> {
     round_due: bool,
     to_come: usize,
     wake_at: Option<Timestamp>,
+    /// Forecasts of starts, where they are to be judged.
     forecasts: Option<Forecasts>,
     digest: blake3::Hasher,
     buffer: Vec<u8>,
@@ -219,6 +220,11 @@ impl<'a> World<'a> {
             .map(|(place, node)| (node.name.clone(), place))
             .collect();
         let mut noise = noise::Draws::new(setting.noise, setting.seed);
+        // A forecast plays antiphon's own decisions forward: it says nothing of another's.
+        let forecasts = match decider {
+            Decider::Kernel => Forecasts::new(setting.forecasts, workload.jobs.len()),
+            Decider::Peer(_) => None,
+        };
         let mut world = Self {
             workload,
             setting,
@@ -237,7 +243,7 @@ impl<'a> World<'a> {
             round_due: false,
             to_come: 0,
             wake_at: None,
-            forecasts: Forecasts::new(setting.forecasts, workload.jobs.len()),
+            forecasts,
             digest: blake3::Hasher::new(),
             buffer: Vec::new(),
             tally: Tally::default(),

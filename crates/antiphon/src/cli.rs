@@ -264,7 +264,10 @@ pub(crate) struct ReplayArgs {
 
 fn knowledge(text: &str) -> Result<Knowledge, String> {
     let found = Knowledge::ALL.into_iter().find(|one| one.name() == text);
-    found.ok_or_else(|| "give `none`, `progress` or `durations`".into())
+    found.ok_or_else(|| {
+        let names = Knowledge::ALL.map(|one| format!("`{}`", one.name()));
+        format!("give one of {}", names.join(", "))
+    })
 }
 
 fn threads(text: &str) -> Result<usize, String> {

@@ -2,7 +2,7 @@
 
 use antiphon_sim::outcome::Outcome;
 
-use crate::render::table;
+use crate::render::{say, table};
 
 /// Policies side by side.
 pub(crate) fn show(runs: &[Outcome]) {
@@ -78,4 +78,15 @@ pub(crate) fn show(runs: &[Outcome]) {
         rows.push(bound);
     }
     table(&header, rows, &["P50", "AVG QUEUE", "WALL S"]);
+    for run in runs {
+        if let (Some(judged), Some(held), Some(width)) =
+            (run.forecasts, run.forecast_coverage, run.forecast_width_s)
+        {
+            say(&format!(
+                "{}: of {judged} starts foretold, {:.0} % came within the interval named; half of these are narrower than {width:.0} s",
+                run.policy,
+                held * 100.0
+            ));
+        }
+    }
 }

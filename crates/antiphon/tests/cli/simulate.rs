@@ -147,3 +147,43 @@ fn jobs_that_come_twice_as_fast_end_sooner_on_twice_the_nodes() {
     let makespan = |run: &Value| run["makespan_s"].as_f64().unwrap();
     assert!(makespan(&other) < makespan(&usual));
 }
+
+#[test]
+fn forecasts_are_judged_and_change_nothing() {
+    let bench = Bench::with_jobs(300);
+    let policies = ["--policy", "antiphon,fifo", "--json"];
+    let plain = runs(&bench.ok(&policies));
+    let judged = runs(&bench.ok(&[&policies[..], &["--forecasts", "30"]].concat()));
+    let [ours, theirs] = &judged[..] else {
+        panic!("{judged:?}");
+    };
+    assert!(ours["forecasts"].as_u64().unwrap() > 40, "{ours}");
+    let share = |name: &str| ours[name].as_f64().unwrap();
+    let coverage = share("forecast_coverage");
+    assert!((0.5..=1.0).contains(&coverage), "{ours}");
+    assert!(
+        coverage > share("forecast_played_coverage"),
+        "what was learned is worth nothing: {ours}"
+    );
+    assert!(share("forecast_width_s") > 0.0, "{ours}");
+    assert!(theirs["forecasts"].is_null(), "{theirs}");
+    for (plain, judged) in plain.iter().zip(&judged) {
+        assert_eq!(plain["digest"], judged["digest"]);
+    }
+}
+
+/// With nothing but limits, jobs are ordered by these: neither as if nothing nor as if all were known.
+#[test]
+fn limits_tell_less_than_run_times_and_more_than_nothing() {
+    let bench = Bench::with_jobs(300);
+    let jct = |knowledge: &str| {
+        let run = &runs(&bench.ok(&["--knowledge", knowledge, "--json"]))[0];
+        assert_eq!(run["completed"], 300, "{run}");
+        run["avg_jct_s"].as_f64().unwrap()
+    };
+    let (none, limits, durations) = (jct("none"), jct("limits"), jct("durations"));
+    assert!(
+        durations < limits && limits < none,
+        "{none} {limits} {durations}"
+    );
+}
