@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, JobId, Millis, NodeName,
-    TaskId, Timestamp,
+    Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, JobId, JobSpec, Millis,
+    NodeName, TaskId, Timestamp,
 };
 
 /// One thing to carry out.
@@ -83,6 +83,17 @@ pub enum Action {
         node: NodeName,
         /// What convicts it.
         evidence: String,
+    },
+    /// Start a data job that makes more data for another job.
+    Augment {
+        /// The job that gets the data.
+        job: JobId,
+        /// The method, as its job file names it.
+        method: String,
+        /// Which shard or category starves.
+        of: String,
+        /// What makes the data.
+        spec: Box<JobSpec>,
     },
     /// A job that can never start ends without an attempt.
     Abandon {
@@ -193,6 +204,13 @@ pub enum StopCause {
         /// The task that ended first.
         task: TaskId,
     },
+    /// One of its nodes is slower than the others: it goes on without it.
+    Straggler {
+        /// The node.
+        node: NodeName,
+    },
+    /// It made no step for too long, though its processes live.
+    Hang,
     /// Another job of its team is nearer to its end, or has had less.
     Turn {
         /// That job.
@@ -213,6 +231,8 @@ impl fmt::Display for StopCause {
             Self::Hold => f.write_str("hold"),
             Self::Operator => f.write_str("preempted by an operator"),
             Self::Limit => f.write_str("time limit"),
+            Self::Straggler { node } => write!(f, "{node} is slower than its other nodes"),
+            Self::Hang => f.write_str("it made no step for too long"),
             Self::Turn { preemptor } => {
                 write!(f, "for {preemptor} (its turn in their team)")
             }

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DirectiveBody, JobId, JobSpec, Maintenance, NodeName, Policy, TeamSpec};
+use crate::{
+    AttemptId, DirectiveBody, DirectiveId, JobId, JobSpec, Maintenance, Millis, NodeName, Policy,
+    Rule, TeamSpec,
+};
 
 /// A client's own name for one command, so that sending it again does nothing again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,24 @@ pub enum Command {
     },
     /// Send a directive to a job's trainer.
     Direct(Direct),
+    /// Act on a finding that waits for a person's word.
+    Approve {
+        /// The job.
+        job: JobId,
+        /// The rule that found it.
+        rule: Rule,
+        /// Of what.
+        subject: String,
+    },
+    /// Take back what a directive changed, and keep its rule from asking for it again.
+    Undo {
+        /// The job.
+        job: JobId,
+        /// The directive.
+        directive: DirectiveId,
+    },
+    /// Something that a job's own trainer asks for.
+    Ask(Ask),
     /// Take no new tasks on a node.
     Drain {
         /// The node.
@@ -86,4 +107,43 @@ pub struct Direct {
     pub body: DirectiveBody,
     /// Why, for those who read it later.
     pub reason: String,
+}
+
+/// Something that a job's own trainer asks for, inside the job's limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The attempt that asks.
+    pub attempt: AttemptId,
+    /// What it asks for.
+    pub body: AskBody,
+    /// Why, in the trainer's words.
+    pub reason: String,
+}
+
+/// What a trainer may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskBody {
+    /// Another of the job's shapes, with more or fewer GPUs.
+    Gpus {
+        /// GPUs of the first role.
+        gpus: u32,
+    },
+    /// More time before its time limit.
+    Time {
+        /// How much more.
+        more: Millis,
+    },
+    /// Fresh samples of a category.
+    Samples {
+        /// The category.
+        category: String,
+    },
+    /// To be stopped with a checkpoint, and held until its user releases it.
+    Pause,
+    /// Not to be preempted for a while: something cannot be interrupted.
+    Protection {
+        /// For how long.
+        during: Millis,
+    },
 }

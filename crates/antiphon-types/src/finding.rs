@@ -1,8 +1,10 @@
 //! What the signal rules conclude from many signals: rare, rounded to integers, each with its evidence. Raw signals never come this far.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, Millis};
+use crate::{AttemptId, Millis, Remedy, Rule};
 
 /// A conclusion of the signal rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,24 +21,6 @@ pub enum Finding {
         /// Median time of a step.
         step_time: Millis,
     },
-    /// A shard cannot be learned: noise, or not what its name says.
-    ShardNoise {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The shard.
-        shard: String,
-        /// The numbers behind it.
-        evidence: ShardEvidence,
-    },
-    /// A run is worth more or less than its plain length says: near its end, improving fast, flat.
-    Outlook {
-        /// The attempt.
-        attempt: AttemptId,
-        /// What its remaining GPU-time counts in the order, in thousandths: 500 goes twice as far in front, 2,000 as far back.
-        weight_permille: u32,
-        /// The numbers behind it.
-        evidence: String,
-    },
     /// An attempt's GPUs do next to nothing, or work again.
     Idle {
         /// The attempt.
@@ -46,34 +30,138 @@ pub enum Finding {
         /// For how long; nothing says that they work again.
         since: Millis,
     },
+    /// A rule says what is wrong or what has changed, and what would help.
+    Diagnosis(Box<Diagnosis>),
 }
 
 impl Finding {
     /// The attempt whose signals led to it.
     #[must_use]
-    pub const fn attempt(&self) -> AttemptId {
+    pub fn attempt(&self) -> AttemptId {
         match self {
-            Self::Progress { attempt, .. }
-            | Self::ShardNoise { attempt, .. }
-            | Self::Outlook { attempt, .. }
-            | Self::Idle { attempt, .. } => *attempt,
+            Self::Progress { attempt, .. } | Self::Idle { attempt, .. } => *attempt,
+            Self::Diagnosis(diagnosis) => diagnosis.attempt,
         }
     }
 }
 
-/// The numbers behind a finding about a shard. Losses in thousandths of a nat.
+/// What a rule says of one subject. A newer one of the same rule and subject takes its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShardEvidence {
-    /// The shard's recent mean loss.
-    pub loss_millinats: u64,
-    /// How far that loss fell since the first window.
-    pub fell_millinats: i64,
-    /// Median recent loss of the job's other shards.
-    pub others_loss_millinats: u64,
-    /// How far the others' median fell meanwhile.
-    pub others_fell_millinats: i64,
-    /// Samples in the recent window.
-    pub samples: u64,
+pub struct Diagnosis {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Whose.
+    pub rule: Rule,
+    /// Of what: a shard, a category, `task 3`; empty for the run as a whole.
+    pub subject: String,
+    /// What it is.
+    pub verdict: Verdict,
+    /// The numbers behind it, in words: what was seen, against what, over how much.
+    pub evidence: String,
     /// The step at which the rule fired.
     pub step: u64,
+    /// What would help, in this order; empty where there is nothing to do.
+    pub remedies: Vec<Remedy>,
+}
+
+/// What a rule found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// What was said of this subject before no longer holds.
+    Cleared,
+    /// A shard cannot be learned: noise, or not what its name says.
+    Noise,
+    /// A shard is repeated so often that it is learned by heart.
+    Duplicate,
+    /// A category's loss stays behind the others.
+    Starving,
+    /// The weights of the mix should move.
+    Mix,
+    /// No shard looks healthy: nothing is changed.
+    AllBad,
+    /// Gradients explode on a shard's data.
+    Explosion,
+    /// A shard comes from where a bad one came from.
+    Related,
+    /// Tasks of the gang differ in step time by more than a tenth.
+    Spread,
+    /// A task is slower than the others.
+    Slow,
+    /// The run still improves fast.
+    Improving,
+    /// The run is about to reach its end or its plateau.
+    NearEnd,
+    /// The run has stopped to improve.
+    Flat,
+    /// The probe loss rises while the training loss falls.
+    Overfit,
+    /// The loss is not a number, or far above what it was.
+    Diverged,
+    /// The stated target is out of reach at this rate.
+    OffTrack,
+    /// Memory is left for a larger micro-batch.
+    MemoryLow,
+    /// Memory is nearly full.
+    MemoryHigh,
+    /// A larger global batch would lose nothing.
+    NoiseScale,
+    /// Another checkpoint interval wastes less.
+    Interval,
+    /// The disk of the checkpoints will be full.
+    DiskFull,
+    /// Most of a step goes into communication.
+    CommunicationBound,
+    /// Most of a step goes into waiting for data.
+    DataBound,
+    /// Most of a step goes into the optimizer.
+    OptimizerBound,
+    /// Most of a step goes into computing, as it should.
+    ComputeBound,
+    /// No step for too long while the sender lives.
+    Hung,
+    /// The device slows itself down.
+    Throttled,
+}
+
+impl Verdict {
+    /// The name as people and scripts see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cleared => "cleared",
+            Self::Noise => "noise",
+            Self::Duplicate => "duplicate",
+            Self::Starving => "starving",
+            Self::Mix => "mix",
+            Self::AllBad => "all-bad",
+            Self::Explosion => "explosion",
+            Self::Related => "related",
+            Self::Spread => "spread",
+            Self::Slow => "slow",
+            Self::Improving => "improving",
+            Self::NearEnd => "near-end",
+            Self::Flat => "flat",
+            Self::Overfit => "overfit",
+            Self::Diverged => "diverged",
+            Self::OffTrack => "off-track",
+            Self::MemoryLow => "memory-low",
+            Self::MemoryHigh => "memory-high",
+            Self::NoiseScale => "noise-scale",
+            Self::Interval => "interval",
+            Self::DiskFull => "disk-full",
+            Self::CommunicationBound => "communication-bound",
+            Self::DataBound => "data-bound",
+            Self::OptimizerBound => "optimizer-bound",
+            Self::ComputeBound => "compute-bound",
+            Self::Hung => "hung",
+            Self::Throttled => "throttled",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }

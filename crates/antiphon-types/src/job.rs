@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, GpuAmount, JobId, Millis, Span, Timestamp};
+use crate::{AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, Span, Timestamp};
 
 /// How urgent a job is; a lower class gives way to a higher one. The derived order puts the most urgent first.
 #[derive(
@@ -84,8 +84,12 @@ pub struct JobSpec {
     /// Jobs that have to run, or to have run, before this one may start.
     #[serde(default)]
     pub after_start: Vec<JobId>,
-    /// What antiphon may do to the job's data mix.
+    /// What is known of its data, and how more is made.
+    #[serde(default)]
     pub data: DataSpec,
+    /// How far each rule of the two-way loop may go; what is not named follows its team, then the default of the remedy.
+    #[serde(default)]
+    pub rules: BTreeMap<Rule, RuleMode>,
     /// What is trained, as the user describes it; read by people and by the planner, not by the kernel.
     pub train: BTreeMap<String, String>,
     /// Which of the team's jobs goes first, the highest; says nothing to other teams.
@@ -268,22 +272,56 @@ pub struct RetrySpec {
     pub backoff_max: Millis,
 }
 
-/// Whether findings become directives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RuleMode {
-    /// Findings are logged and shown; nothing changes in the training.
-    #[default]
-    Observe,
-    /// Findings change the training.
-    Auto,
+/// How a job's data came to be, and how more of it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DataSpec {
+    /// The shards that it is known to draw from, by id.
+    pub shards: BTreeMap<String, ShardOrigin>,
+    /// Commands that make more data, by method.
+    pub augment: BTreeMap<String, AugmentSpec>,
 }
 
-/// What antiphon may do to a job's data mix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct DataSpec {
-    /// Whether a bad shard's weight is lowered or only reported.
-    pub rules: RuleMode,
+/// Where a shard came from: what `antiphon provenance` draws and what bad data is traced along.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShardOrigin {
+    /// What it serves; probes of the same category judge it.
+    pub category: String,
+    /// The corpus, book, site or model it was taken from.
+    pub source: String,
+    /// Which part of that source.
+    pub chunk: String,
+    /// What made it, if it was made: a model's name, a program.
+    pub generator: String,
+    /// The temperature it was sampled at, in thousandths.
+    pub temperature_milli: Option<u32>,
+    /// Shards that it was made from.
+    pub parents: Vec<String>,
+    /// The code that made it: a commit, a digest.
+    pub code: String,
+    /// The job's attempt that made it, where antiphon ran it.
+    pub made_by: Option<AttemptId>,
+    /// Distinct samples in it, if known.
+    pub samples: Option<u64>,
+}
+
+/// How more data of a kind is made: a job of its own on CPU nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AugmentSpec {
+    /// Program and arguments. It finds what to make in `ANTIPHON_AUGMENT_*` and writes to `ANTIPHON_AUGMENT_OUT`.
+    pub command: Vec<String>,
+    /// Only for these categories; for all where none is named.
+    pub categories: Vec<String>,
+    /// Sampling temperature, in thousandths.
+    pub temperature_milli: u32,
+    /// Samples to make each time.
+    pub count: u32,
+    /// CPUs of the data job.
+    pub cpus: u32,
+    /// Runs at most so often for one job: bounds what a category that never learns can cost.
+    pub runs_max: u32,
 }
 
 impl JobSpec {

@@ -24,6 +24,7 @@ mod observation;
 mod policy;
 mod reason;
 mod rejection;
+mod rule;
 mod team;
 mod units;
 
@@ -33,19 +34,20 @@ pub use cluster::{
     Allocation, GPUS_PER_NODE_MAX, GpuLayout, Location, Maintenance, NodeSlice, NodeSpec,
     NodeState, PartitionSpec, Slice, Span, TaskAllocation,
 };
-pub use command::{Command, CommandId, Direct};
+pub use command::{Ask, AskBody, Command, CommandId, Direct};
 pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveScope};
 pub use event::{Body, EVENT_VERSION, Event};
 pub use exit::{Exit, ExitClass};
-pub use finding::{Finding, ShardEvidence};
+pub use finding::{Diagnosis, Finding, Verdict};
 pub use ids::{ActionId, AttemptId, DirectiveId, IdError, JobId, NodeName, Seq, TaskId};
 pub use job::{
-    ArraySpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, Processes, RetrySpec, Role,
-    RuleMode, Rung, Shape, Tasks,
+    ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, Processes,
+    RetrySpec, Role, Rung, Shape, ShardOrigin, Tasks,
 };
 pub use observation::Observation;
 pub use policy::{Policy, PromoteAfter};
 pub use reason::{BestNode, Holder, WaitReason};
 pub use rejection::Rejection;
+pub use rule::{Remedy, Rule, RuleMode};
 pub use team::{Amounts, TeamSpec};
 pub use units::{Bytes, GpuAmount, GpuTime, Millis, Timestamp, UnitError, UsdMicros};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Ack, AttemptId, Checkpoint, Exit, NodeSpec, PartitionSpec, TaskId};
+use crate::{Ack, AttemptId, Checkpoint, Exit, NodeSpec, PartitionSpec, ShardOrigin, TaskId};
 
 /// What a backend or a trainer reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,5 +51,12 @@ pub enum Observation {
         attempt: AttemptId,
         /// The answer.
         ack: Ack,
+    },
+    /// A trainer said where shards that it draws from came from.
+    Shards {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What is new, by shard.
+        shards: BTreeMap<String, ShardOrigin>,
     },
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuAmount, GpuTime};
+use crate::{GpuAmount, GpuTime, Rule, RuleMode};
 
 /// A team as its operator sets it up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub struct TeamSpec {
     pub limit: Amounts,
     /// GPU-time a week by GPU type; `*` stands for all types together.
     pub budget: BTreeMap<String, GpuTime>,
+    /// How far the rules of the two-way loop may go in its jobs, where a job does not say it.
+    pub rules: BTreeMap<Rule, RuleMode>,
 }
 
 impl Default for TeamSpec {
@@ -33,6 +35,7 @@ impl Default for TeamSpec {
             quota: Amounts::default(),
             limit: Amounts::default(),
             budget: BTreeMap::new(),
+            rules: BTreeMap::new(),
         }
     }
 }
