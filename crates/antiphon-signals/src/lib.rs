@@ -11,11 +11,18 @@
 //! # Ok::<(), antiphon_types::IdError>(())
 //! ```
 
+mod conclusion;
+mod context;
+mod names;
 mod progress;
+mod series;
 mod shard;
 mod signal;
 mod window;
 
+pub use conclusion::Conclusion;
+pub use context::Context;
+pub use series::Point;
 pub use shard::ShardLoss;
 pub use signal::{ProgressSignal, Signal};
 pub use window::{JobWindow, Latest};

@@ -4,7 +4,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use antiphon_types::{AttemptId, Finding, ShardEvidence};
+use std::collections::BTreeMap as Weights;
+
+use antiphon_types::{DirectiveBody, Remedy, Rule, Verdict};
+
+use crate::Conclusion;
 
 /// Samples behind one mean: a mean of fewer says little.
 const WINDOW_SAMPLES: u64 = 48;
@@ -82,12 +86,11 @@ impl Shard {
 impl ShardRule {
     pub(crate) fn observe(
         &mut self,
-        attempt: AttemptId,
         name: &str,
         step: u64,
         loss: f64,
         samples: u64,
-    ) -> Option<Finding> {
+    ) -> Option<Conclusion> {
         let samples = samples.min(1 << 32);
         if samples == 0 || (self.shards.len() >= SHARDS_MAX && !self.shards.contains_key(name)) {
             return None;
@@ -97,15 +100,19 @@ impl ShardRule {
             .or_default()
             .push(loss, samples);
         let evidence = self.judge(name, step)?;
-        Some(Finding::ShardNoise {
-            attempt,
-            shard: name.to_owned(),
+        let weights = Weights::from([(name.to_owned(), 0)]);
+        Some(Conclusion {
+            rule: Rule::Shard,
+            subject: name.to_owned(),
+            verdict: Verdict::Noise,
             evidence,
+            step,
+            remedies: vec![Remedy::Direct(DirectiveBody::SetWeights { weights })],
         })
     }
 
     /// Judges a shard each time it has filled another window.
-    fn judge(&mut self, name: &str, step: u64) -> Option<ShardEvidence> {
+    fn judge(&mut self, name: &str, step: u64) -> Option<String> {
         let others = self.others(name);
         let shard = self.shards.get_mut(name)?;
         let first = shard.first?;
@@ -123,15 +130,10 @@ impl ShardRule {
             return None;
         }
         shard.convicted = true;
-        let milli = |nats: f64| (nats * 1_000.0).round();
-        Some(ShardEvidence {
-            loss_millinats: milli(loss) as u64,
-            fell_millinats: milli(fell) as i64,
-            others_loss_millinats: milli(others_loss) as u64,
-            others_fell_millinats: milli(others_fell) as i64,
-            samples: shard.recent_samples,
-            step,
-        })
+        Some(format!(
+            "loss {:.2} nat fell {fell:.2} over {} samples; the others' {others_loss:.2} fell {others_fell:.2}",
+            loss, shard.recent_samples
+        ))
     }
 
     /// Median recent loss and median fall of the other shards; at least two have to have filled a window.
@@ -185,16 +187,13 @@ mod tests {
     /// Feeds curves for `steps` steps, 4 samples a shard and step, and returns the shards that were convicted.
     fn convicted(steps: u64, curves: &[(&str, &dyn Fn(f64) -> f64)]) -> Vec<String> {
         let mut rule = ShardRule::default();
-        let attempt = "job-1.1".parse().unwrap();
         let mut found = Vec::new();
         for step in 1..=steps {
             for (name, curve) in curves {
                 // A fixed wobble of +-0.2 nat, as small batches have.
                 let wobble = ((step * 7_919) % 41) as f64 / 100.0 - 0.2;
                 let loss = curve(step as f64) + wobble;
-                if let Some(Finding::ShardNoise { shard, .. }) =
-                    rule.observe(attempt, name, step, loss, 4)
-                {
+                if let Some(Conclusion { subject: shard, .. }) = rule.observe(name, step, loss, 4) {
                     found.push(shard);
                 }
             }
