@@ -1,12 +1,14 @@
 //! One raw signal as trainers send it. Every field may be missing; a number that is not finite, or absurdly large, counts as missing.
 
-use serde::Deserialize;
+use std::borrow::Cow;
 
-/// One raw signal. Which fields are set says what it is about: a `shard`'s loss, a `category`'s probe, the run's progress, or
+use serde::{Deserialize, Deserializer};
+
+/// One raw signal, names borrowed from the batch that it came in where they can be. Which fields are set says what it is about: a `shard`'s loss, a `category`'s probe, the run's progress, or
 /// a step of a task.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Signal {
+pub struct Signal<'a> {
     /// Rank of the process that reports.
     pub task: Option<u32>,
     /// Optimizer step.
@@ -39,10 +41,11 @@ pub struct Signal {
     /// Rows of one micro-step on one task now.
     pub micro_batch: Option<u32>,
     /// Which shard the loss belongs to.
-    #[serde(alias = "shard_id")]
-    pub shard: Option<String>,
+    #[serde(alias = "shard_id", borrow, deserialize_with = "borrowed")]
+    pub shard: Option<Cow<'a, str>>,
     /// The category that the shard serves, or that the probe is of.
-    pub category: Option<String>,
+    #[serde(borrow, deserialize_with = "borrowed")]
+    pub category: Option<Cow<'a, str>>,
     /// Samples behind the loss.
     pub samples: Option<u64>,
     /// Distinct samples of the shard.
@@ -79,6 +82,14 @@ pub struct ProgressSignal {
     pub total_steps: u64,
     /// The loss that the run is meant to reach, in nats.
     pub target_loss: Option<f64>,
+}
+
+/// A name that is copied only where it is escaped in its JSON: by default serde copies what lies inside an `Option`.
+fn borrowed<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'a, str>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+    let name: Option<Name<'a>> = Option::deserialize(from)?;
+    Ok(name.map(|Name(name)| name))
 }
 
 /// Far above any loss, norm, time or size that is meant; sums of such numbers stay finite.

@@ -154,7 +154,7 @@ impl JobWindow {
     }
 
     /// Takes one signal in.
-    pub fn observe(&mut self, signal: &Signal, at: Timestamp) {
+    pub fn observe(&mut self, signal: &Signal<'_>, at: Timestamp) {
         self.latest.at = self.latest.at.max(at);
         if signal.task.is_some_and(|task| task >= TASKS_MAX) {
             self.dropped += 1;
@@ -178,7 +178,7 @@ impl JobWindow {
         }
     }
 
-    fn observe_shard(&mut self, shard: &str, signal: &Signal) {
+    fn observe_shard(&mut self, shard: &str, signal: &Signal<'_>) {
         let (Some(loss), Some(step)) = (finite(signal.loss), signal.step) else {
             return;
         };
@@ -193,7 +193,7 @@ impl JobWindow {
         self.conclude(said);
     }
 
-    fn observe_probe(&mut self, signal: &Signal, probe_loss: f64) {
+    fn observe_probe(&mut self, signal: &Signal<'_>, probe_loss: f64) {
         let category = signal.category.as_deref().unwrap_or_default();
         let step = signal.step.unwrap_or(self.latest.step);
         let curves = &mut self.curves;
@@ -203,7 +203,7 @@ impl JobWindow {
         }
     }
 
-    fn observe_step(&mut self, signal: &Signal, _at: Timestamp) {
+    fn observe_step(&mut self, signal: &Signal<'_>, _at: Timestamp) {
         let newest = &mut self.latest;
         let step = signal.step.unwrap_or(newest.step);
         if let Some(loss) = finite(signal.loss) {
