@@ -13,11 +13,15 @@
 
 mod conclusion;
 mod context;
+mod mix;
 mod names;
 mod progress;
 mod series;
 mod shard;
 mod signal;
+mod sorted;
+mod starving;
+mod stream;
 mod window;
 
 pub use conclusion::Conclusion;

@@ -6,17 +6,13 @@ use antiphon_types::{AttemptId, Finding, Timestamp};
 
 use crate::conclusion::Conclusion;
 use crate::context::Context;
-use crate::names::Names;
 use crate::progress::ProgressRule;
 use crate::series::{Point, Series};
 use crate::shard::{ShardLoss, ShardRule};
-use crate::signal::{Signal, finite};
+use crate::signal::{ProgressSignal, Signal, finite};
+use crate::stream::Stream;
 
-/// Shards of one job: bounds memory whatever is sent.
-pub(crate) const SHARDS_MAX: usize = 4_096;
-/// Categories of one job.
-pub(crate) const CATEGORIES_MAX: usize = 256;
-/// Tasks of one job.
+/// Tasks of one job: bounds memory whatever is sent.
 pub(crate) const TASKS_MAX: u32 = 65_536;
 /// Points of a curve of the whole run.
 const POINTS_MAX: usize = 512;
@@ -31,6 +27,7 @@ pub struct JobWindow {
     attempt: AttemptId,
     context: Context,
     latest: Latest,
+    stream: Stream,
     progress: ProgressRule,
     shards: ShardRule,
     curves: Curves,
@@ -63,9 +60,7 @@ struct Curves {
     loss: Series,
     step_ms: Series,
     grad_norm: Series,
-    shard_names: Names,
     shards: Vec<Series>,
-    category_names: Names,
     probes: Vec<Series>,
 }
 
@@ -77,15 +72,14 @@ impl JobWindow {
             attempt,
             context: Context::default(),
             latest: Latest::default(),
+            stream: Stream::new(),
             progress: ProgressRule::default(),
             shards: ShardRule::default(),
             curves: Curves {
                 loss: Series::new(POINTS_MAX),
                 step_ms: Series::new(POINTS_MAX),
                 grad_norm: Series::new(POINTS_MAX),
-                shard_names: Names::new(SHARDS_MAX),
                 shards: Vec::new(),
-                category_names: Names::new(CATEGORIES_MAX),
                 probes: Vec::new(),
             },
             findings: Vec::new(),
@@ -103,6 +97,8 @@ impl JobWindow {
     /// Replaces what is known besides the signals; what was observed stays.
     pub fn set_context(&mut self, context: Context) {
         self.context = context;
+        self.stream.tell_origins(&self.context);
+        self.shards.tell_context(&self.stream, &self.context);
     }
 
     /// What is known besides the signals.
@@ -126,7 +122,7 @@ impl JobWindow {
     /// Recent mean loss by shard.
     #[must_use]
     pub fn shards(&self) -> Vec<ShardLoss> {
-        self.shards.losses()
+        self.shards.losses(&self.stream)
     }
 
     /// Signals and findings that were passed over since the start, because a limit of this crate was reached.
@@ -145,8 +141,10 @@ impl JobWindow {
             "step_ms" => &curves.step_ms,
             "grad_norm" => &curves.grad_norm,
             _ => match name.split_once('/')? {
-                ("shard", shard) => curves.shards.get(curves.shard_names.get(shard)?)?,
-                ("probe", category) => curves.probes.get(curves.category_names.get(category)?)?,
+                ("shard", shard) => curves.shards.get(self.stream.shard_names.get(shard)?)?,
+                ("probe", category) => curves
+                    .probes
+                    .get(self.stream.category_names.get(category)?)?,
                 _ => return None,
             },
         };
@@ -160,47 +158,60 @@ impl JobWindow {
             self.dropped += 1;
             return;
         }
+        if let Some(entries) = signal.vocabulary.filter(|entries| *entries > 1) {
+            self.stream.vocabulary = Some(entries as f64);
+        }
         if let Some(step) = signal.step {
             self.latest.step = self.latest.step.max(step);
         }
-        if let Some(shard) = &signal.shard {
-            self.observe_shard(shard, signal);
-        } else if let Some(probe_loss) = finite(signal.probe_loss) {
-            self.observe_probe(signal, probe_loss);
-        } else {
-            self.observe_step(signal, at);
-        }
         if let Some(progress) = signal.progress {
-            self.latest.steps_total = Some(progress.total_steps);
-            self.latest.step = self.latest.step.max(progress.step);
-            let finding = self.progress.observe(self.attempt, progress, at);
-            self.find(finding);
+            self.observe_progress(progress, at);
+        }
+        if let Some(probe_loss) = finite(signal.probe_loss) {
+            self.observe_probe(signal, probe_loss);
+            return;
+        }
+        if let Some(step) = signal.step
+            && self.stream.arrive(signal.task, step)
+        {
+            let said = self.shards.judge(&mut self.stream, &self.context);
+            self.conclude(said);
+        }
+        match &signal.shard {
+            Some(shard) => self.observe_shard(shard, signal),
+            None => self.observe_step(signal, at),
         }
     }
 
+    fn observe_progress(&mut self, progress: ProgressSignal, at: Timestamp) {
+        self.latest.steps_total = Some(progress.total_steps);
+        self.latest.step = self.latest.step.max(progress.step);
+        self.stream.steps_total = Some(progress.total_steps);
+        let finding = self.progress.observe(self.attempt, progress, at);
+        self.find(finding);
+    }
+
     fn observe_shard(&mut self, shard: &str, signal: &Signal<'_>) {
-        let (Some(loss), Some(step)) = (finite(signal.loss), signal.step) else {
-            return;
-        };
-        let curves = &mut self.curves;
-        let Some(index) = curves.shard_names.intern(shard) else {
+        let Some(index) = self.stream.shard(shard, &self.context) else {
             self.dropped += 1;
             return;
         };
-        push(&mut curves.shards, index, step, loss);
-        let samples = signal.samples.unwrap_or(1);
-        let said = self.shards.observe(shard, step, loss, samples);
-        self.conclude(said);
+        self.stream.draw(index, signal);
+        let step = signal.step.unwrap_or(self.latest.step);
+        if let Some(loss) = finite(signal.loss) {
+            curve(&mut self.curves.shards, index).push(step, loss);
+        }
     }
 
     fn observe_probe(&mut self, signal: &Signal<'_>, probe_loss: f64) {
         let category = signal.category.as_deref().unwrap_or_default();
         let step = signal.step.unwrap_or(self.latest.step);
-        let curves = &mut self.curves;
-        match curves.category_names.intern(category) {
-            Some(index) => push(&mut curves.probes, index, step, probe_loss),
-            None => self.dropped += 1,
-        }
+        let Some(index) = self.stream.category(category) else {
+            self.dropped += 1;
+            return;
+        };
+        self.stream.probe(index, step, probe_loss);
+        curve(&mut self.curves.probes, index).push(step, probe_loss);
     }
 
     fn observe_step(&mut self, signal: &Signal<'_>, _at: Timestamp) {
@@ -254,10 +265,10 @@ impl JobWindow {
     }
 }
 
-/// Adds to the curve of a numbered thing; numbers come without gaps.
-fn push(series: &mut Vec<Series>, index: usize, step: u64, value: f64) {
-    if index == series.len() {
-        series.push(Series::new(POINTS_OF_MANY_MAX));
+/// The curve of a numbered thing.
+fn curve(curves: &mut Vec<Series>, index: usize) -> &mut Series {
+    while curves.len() <= index {
+        curves.push(Series::new(POINTS_OF_MANY_MAX));
     }
-    series[index].push(step, value);
+    &mut curves[index]
 }
