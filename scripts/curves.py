@@ -1,4 +1,4 @@
-"""Trains 72 small models on text of the Python standard library; their loss curves judge the convergence rule.
+"""Trains 84 small models on text of the Python standard library; their loss curves judge the convergence rule.
 
     python scripts/curves.py [--out crates/antiphon-signals/tests/data/curves.txt] [--only NAME]
 
@@ -72,16 +72,15 @@ def runs() -> Iterator[Run]:
     """Every run there is: three texts or two, widths, rates, optimizers, schedules and batch sizes in turn."""
     schedules = ("constant", "constant", "cosine", "linear")
     texts = (CODE, DOCS, DOCSTRINGS)
-    for i in range(12):
-        text, schedule, width = texts[i % 3], schedules[i % 4], (16, 24, 32)[i // 4]
+    for i in range(18):
+        text, schedule, width = texts[i % 3], schedules[i % 4], (16, 24, 32)[i // 6]
         rate = (3e-3, 1e-3, 2e-3)[i % 3]
         yield Run("transformer", text, width, rate, "adam", schedule, 500 + 100 * (i % 3), i, 16, tuned=i % 2 == 1)
-    for i in range(24):
+    for i in range(30):
         text, schedule, optimizer = texts[i % 3], schedules[i % 4], ("adam", "momentum", "sgd")[i // 2 % 3]
         rate = {"adam": (1e-3, 3e-3), "momentum": (0.02, 0.05), "sgd": (0.2, 0.5)}[optimizer][i % 2]
-        yield Run(
-            "mlp", text, (32, 64)[i // 12], rate, optimizer, schedule, 1200 + 300 * (i % 4), i, 64, tuned=i % 5 == 4
-        )
+        width, steps = (32, 64, 96)[i // 10], 1200 + 300 * (i % 4)
+        yield Run("mlp", text, width, rate, optimizer, schedule, steps, i, 192, tuned=i % 5 == 4)
     for i in range(12):
         rate, schedule = (2.0, 5.0, 1.0)[i % 3], schedules[i % 4]
         yield Run("bigram", texts[i % 3], 256, rate, "sgd", schedule, 1500 + 500 * (i % 3), i, 256)

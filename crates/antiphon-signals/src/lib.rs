@@ -1,9 +1,11 @@
 //! Signal rules: windows over what training loops report, and what they conclude. Pure: time comes in with the signal.
 //! Floats are allowed here; findings are rounded to integers at the door.
 
+pub mod bottleneck;
 mod conclusion;
 #[cfg(test)]
 mod draw;
+pub mod hang;
 mod robust;
 pub mod straggler;
 
