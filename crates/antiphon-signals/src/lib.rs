@@ -1,6 +1,7 @@
 //! Signal rules: windows over what training loops report, and what they conclude. Pure: time comes in with the signal.
 //! Floats are allowed here; findings are rounded to integers at the door.
 
+pub mod batch;
 pub mod bottleneck;
 mod conclusion;
 #[cfg(test)]
