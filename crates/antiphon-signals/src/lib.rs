@@ -7,6 +7,7 @@ mod conclusion;
 #[cfg(test)]
 mod draw;
 pub mod hang;
+pub mod interval;
 mod robust;
 pub mod straggler;
 

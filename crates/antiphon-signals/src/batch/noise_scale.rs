@@ -1,6 +1,6 @@
 //! The noise scale: how large a batch may be before its gradient is more exact than the optimizer has use for. Opt-in.
 //!
-//! McCandlish, Kaplan, Amodei et al., "An Empirical Model of Large-Batch Training" (2018), appendix A.1. From the squared
+//! "An Empirical Model of Large-Batch Training" (arXiv 1812.06162), appendix A.1. From the squared
 //! norms `g` of the gradients of a small batch of `b` rows and of a big one of `B` rows:
 //! `|G|^2 = (B g_B - b g_b) / (B - b)` estimates the true gradient's square without bias, and
 //! `S = (g_b - g_B) / (1/b - 1/B)` the sum of the variances of one row's gradient. Both are noisy: each is averaged over
