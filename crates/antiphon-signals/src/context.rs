@@ -9,10 +9,14 @@ use antiphon_types::{Millis, ShardOrigin};
 pub struct Context {
     /// GPUs of the gang.
     pub gpus: u32,
-    /// Nodes of the gang.
-    pub nodes: u32,
-    /// Mean time between failures of the whole gang, if measured.
-    pub failure_interval: Option<Millis>,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// How long earlier attempts ran together.
+    pub ran: Millis,
+    /// Rows of one task and optimizer step, if known: the micro-batch divides them.
+    pub rows_per_step: Option<u32>,
+    /// Rows of the smallest micro-batch that an attempt ran out of memory with.
+    pub rows_out_of_memory: Option<u32>,
     /// Size of a checkpoint, as planned or as last seen.
     pub checkpoint_bytes: Option<u64>,
     /// How often the job saves now, if it said so.

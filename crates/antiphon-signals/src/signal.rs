@@ -68,6 +68,8 @@ pub struct Signal<'a> {
     pub throttled: Option<bool>,
     /// Free bytes where checkpoints are written.
     pub disk_free_bytes: Option<f64>,
+    /// Whether the run stands still to save a checkpoint.
+    pub saving: Option<bool>,
     /// How far the run has come.
     pub progress: Option<ProgressSignal>,
 }

@@ -2,11 +2,12 @@
 //!
 //! A signal without a shard and without a probe is about a step of one task: each rule over steps sees it.
 
-use antiphon_types::{AttemptId, Finding, Timestamp};
+use antiphon_types::{AttemptId, Bytes, Finding, Millis, Timestamp};
 
 use crate::conclusion::Conclusion;
 use crate::context::Context;
 use crate::progress::ProgressRule;
+use crate::run::RunRules;
 use crate::series::{Point, Series};
 use crate::shard::{ShardLoss, ShardRule};
 use crate::signal::{ProgressSignal, Signal, finite};
@@ -30,6 +31,7 @@ pub struct JobWindow {
     stream: Stream,
     progress: ProgressRule,
     shards: ShardRule,
+    run: RunRules,
     curves: Curves,
     findings: Vec<Finding>,
     dropped: u64,
@@ -75,6 +77,7 @@ impl JobWindow {
             stream: Stream::new(),
             progress: ProgressRule::default(),
             shards: ShardRule::default(),
+            run: RunRules::new(&Context::default()),
             curves: Curves {
                 loss: Series::new(POINTS_MAX),
                 step_ms: Series::new(POINTS_MAX),
@@ -87,9 +90,10 @@ impl JobWindow {
         }
     }
 
-    /// The same windows, told what signals do not say.
+    /// The same windows, told what signals do not say. For windows that have seen nothing yet.
     #[must_use]
     pub fn with_context(mut self, context: Context) -> Self {
+        self.run = RunRules::new(&context);
         self.set_context(context);
         self
     }
@@ -154,6 +158,7 @@ impl JobWindow {
     /// Takes one signal in.
     pub fn observe(&mut self, signal: &Signal<'_>, at: Timestamp) {
         self.latest.at = self.latest.at.max(at);
+        self.run.heard(at);
         if signal.task.is_some_and(|task| task >= TASKS_MAX) {
             self.dropped += 1;
             return;
@@ -214,7 +219,7 @@ impl JobWindow {
         curve(&mut self.curves.probes, index).push(step, probe_loss);
     }
 
-    fn observe_step(&mut self, signal: &Signal<'_>, _at: Timestamp) {
+    fn observe_step(&mut self, signal: &Signal<'_>, at: Timestamp) {
         let newest = &mut self.latest;
         let step = signal.step.unwrap_or(newest.step);
         if let Some(loss) = finite(signal.loss) {
@@ -233,16 +238,30 @@ impl JobWindow {
                 newest.tokens_per_s = Some(tokens * 1_000.0 / step_ms);
             }
         }
+        let mut said = Vec::new();
+        self.run.step(signal, step, at, &mut said);
+        self.conclude(said);
     }
 
-    /// Takes in that a checkpoint is durable: of which step, how large in bytes, how long it took to save.
-    pub fn checkpointed(&mut self, _step: u64, bytes: u64, _save_ms: f64, at: Timestamp) {
+    /// Takes in that a checkpoint is durable: of which step, how large in bytes, how long training stood still for it.
+    pub fn checkpointed(&mut self, step: u64, bytes: u64, save_ms: f64, at: Timestamp) {
         self.latest.at = self.latest.at.max(at);
         self.context.checkpoint_bytes = Some(bytes);
+        let blocked = Millis::from_millis(save_ms.clamp(0.0, 1e12) as u64);
+        let said = self.run.saved(step, Bytes::new(bytes), blocked, at);
+        self.conclude(said);
+    }
+
+    /// Takes in that a task gets this part of what it would get of each batch, in thousandths.
+    pub fn drained(&mut self, task: u32, share_permille: u32) {
+        self.run.drained(task, share_permille);
     }
 
     /// Lets time pass: called every few seconds while a sender lives, so that a rule may conclude from silence.
-    pub fn tick(&mut self, _at: Timestamp) {}
+    pub fn tick(&mut self, at: Timestamp) {
+        let said = self.run.tick(at);
+        self.conclude(said);
+    }
 
     /// What the rules have concluded since the last call.
     pub fn take_findings(&mut self) -> Vec<Finding> {
