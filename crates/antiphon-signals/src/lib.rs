@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod bottleneck;
 mod conclusion;
+pub mod convergence;
 #[cfg(test)]
 mod draw;
 pub mod hang;
