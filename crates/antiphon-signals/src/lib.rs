@@ -5,6 +5,7 @@ mod batch;
 mod bottleneck;
 mod conclusion;
 mod context;
+mod convergence;
 #[cfg(test)]
 mod draw;
 mod hang;
@@ -25,6 +26,7 @@ mod window;
 
 pub use conclusion::Conclusion;
 pub use context::Context;
+pub use convergence::{Estimate, Forecast};
 pub use series::Point;
 pub use shard::ShardLoss;
 pub use signal::{ProgressSignal, Signal};

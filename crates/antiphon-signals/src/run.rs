@@ -7,10 +7,11 @@ use crate::batch::{MemoryPeak, MicroBatchRule};
 use crate::bottleneck::{BottleneckRule, StepParts};
 use crate::conclusion::Conclusion;
 use crate::context::Context;
+use crate::convergence::{ConvergenceRule, Forecast, Goal};
 use crate::hang::HangRule;
 use crate::interval::disk::DiskRule;
 use crate::interval::{IntervalRule, Save};
-use crate::signal::{Signal, finite};
+use crate::signal::{ProgressSignal, Signal, finite};
 use crate::straggler::{StragglerRule, TaskStep};
 
 /// Rows of a micro-batch that nobody asks for more than.
@@ -19,6 +20,7 @@ const ROWS_MAX: u32 = 4_096;
 /// Every rule that looks at steps, memory, saves and time.
 #[derive(Debug)]
 pub(crate) struct RunRules {
+    convergence: ConvergenceRule,
     straggler: StragglerRule,
     bottleneck: BottleneckRule,
     batch: MicroBatchRule,
@@ -39,6 +41,7 @@ impl RunRules {
             interval.keeps(kept);
         }
         Self {
+            convergence: ConvergenceRule::default(),
             straggler: StragglerRule::default(),
             bottleneck: BottleneckRule::default(),
             batch,
@@ -69,8 +72,16 @@ impl RunRules {
         if signal.saving == Some(true) {
             self.hang.saving(at);
         }
-        if let Some(loss) = finite(signal.loss) {
-            self.interval.observe(loss);
+        // One task speaks for the gang: the losses of the others are of the same step.
+        if signal.task.unwrap_or(0) == 0 {
+            let loss = match signal.not_finite {
+                Some(true) => Some(f64::NAN),
+                _ => finite(signal.loss),
+            };
+            if let Some(loss) = loss {
+                self.interval.observe(loss);
+                said.extend(self.convergence.observe(step, loss, at));
+            }
         }
         if let (Some(step_ms), Some(task)) = (step_ms, signal.task) {
             let communication_ms = finite(signal.communication_ms);
@@ -122,6 +133,24 @@ impl RunRules {
         if let Some(free_bytes) = finite(signal.disk_free_bytes) {
             said.extend(self.disk.observe(free_bytes, step));
         }
+    }
+
+    /// The run said how far it means to go.
+    pub(crate) fn aims(&mut self, progress: ProgressSignal) {
+        self.convergence.aims(Goal {
+            total_steps: Some(progress.total_steps),
+            target_loss: finite(progress.target_loss),
+        });
+    }
+
+    /// The held-out loss of one category.
+    pub(crate) fn probe(&mut self, step: u64, loss: f64) {
+        self.convergence.probe(step, loss);
+    }
+
+    /// Where the loss goes, as far as that can be said.
+    pub(crate) fn forecast(&self) -> Option<Forecast> {
+        self.convergence.forecast()
     }
 
     /// A checkpoint is durable.

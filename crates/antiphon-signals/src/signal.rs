@@ -21,6 +21,8 @@ pub struct Signal<'a> {
     pub tokens: Option<f64>,
     /// Mean loss in nats: of the step, or of `shard` where that is given.
     pub loss: Option<f64>,
+    /// Whether the loss was no number: JSON cannot carry one that is not.
+    pub not_finite: Option<bool>,
     /// Norm of the gradient before clipping: of the step, or of `shard` where that is given.
     #[serde(alias = "gradient_norm")]
     pub grad_norm: Option<f64>,

@@ -6,6 +6,7 @@ use antiphon_types::{AttemptId, Bytes, Finding, Millis, Timestamp};
 
 use crate::conclusion::Conclusion;
 use crate::context::Context;
+use crate::convergence::Forecast;
 use crate::progress::ProgressRule;
 use crate::run::RunRules;
 use crate::series::{Point, Series};
@@ -129,6 +130,12 @@ impl JobWindow {
         self.shards.losses(&self.stream)
     }
 
+    /// Where the loss goes: the steps that remain and the loss at the end, as far as that can be said.
+    #[must_use]
+    pub fn forecast(&self) -> Option<Forecast> {
+        self.run.forecast()
+    }
+
     /// Signals and findings that were passed over since the start, because a limit of this crate was reached.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
@@ -192,6 +199,7 @@ impl JobWindow {
         self.latest.steps_total = Some(progress.total_steps);
         self.latest.step = self.latest.step.max(progress.step);
         self.stream.steps_total = Some(progress.total_steps);
+        self.run.aims(progress);
         let finding = self.progress.observe(self.attempt, progress, at);
         self.find(finding);
     }
@@ -216,6 +224,7 @@ impl JobWindow {
             return;
         };
         self.stream.probe(index, step, probe_loss);
+        self.run.probe(step, probe_loss);
         curve(&mut self.curves.probes, index).push(step, probe_loss);
     }
 
