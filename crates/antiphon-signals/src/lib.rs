@@ -16,6 +16,9 @@ mod context;
 mod mix;
 mod names;
 mod progress;
+mod provenance;
+#[cfg(test)]
+mod rehearsal;
 mod series;
 mod shard;
 mod signal;

@@ -21,7 +21,7 @@ const MOVE_MAX: f64 = 2.0;
 /// Part of the stream that is spread evenly over categories: even was hard to beat.
 const EVEN_SHARE: f64 = 0.5;
 /// Nats added to each improvement: where nothing improves by more than probes waver, the mix goes back to even.
-const IMPROVEMENT_BASE: f64 = 0.02;
+const IMPROVEMENT_BASE: f64 = 0.05;
 /// The mix is told when some weight moved by more than this since it was told last.
 const TOLD_MOVE_MIN: f64 = 0.1;
 /// The last twentieth of a run keeps its mix: a change would have no time to pay.
