@@ -13,6 +13,9 @@ mod interval;
 mod mix;
 mod names;
 mod progress;
+mod provenance;
+#[cfg(test)]
+mod rehearsal;
 mod robust;
 mod run;
 mod series;

@@ -21,7 +21,7 @@ const MOVE_MAX: f64 = 2.0;
 /// Part of the stream that is spread evenly over categories: even was hard to beat.
 const EVEN_SHARE: f64 = 0.5;
 /// Nats added to each improvement: where nothing improves by more than probes waver, the mix goes back to even.
-const IMPROVEMENT_BASE: f64 = 0.02;
+const IMPROVEMENT_BASE: f64 = 0.05;
 /// The mix is told when some weight moved by more than this since it was told last.
 const TOLD_MOVE_MIN: f64 = 0.1;
 /// The last twentieth of a run keeps its mix: a change would have no time to pay.
@@ -47,14 +47,17 @@ pub(crate) fn tell(
     let frozen = stream
         .done_permille()
         .is_some_and(|done| done >= FROZEN_PERMILLE);
-    let Some(old) = mix.shares(stream).filter(|_| !frozen) else {
+    let touched = watched.iter().any(|watched| !watched.trusted());
+    if frozen || !(informed(stream) || touched) {
+        return said;
+    }
+    let Some(old) = mix.shares(stream) else {
         return said;
     };
     let new = propose(stream, watched, &old, &starved.categories);
-    if mix.told.is_empty() {
-        mix.told.clone_from(&old);
-    }
-    mix.told.resize(new.len(), 0.0);
+    // What is new has moved nowhere yet.
+    let known = mix.told.len();
+    mix.told.extend(&old[known..]);
     let moved = |index: &usize| {
         let (new, told) = (new[*index], mix.told[*index]);
         (new - told).abs() > TOLD_MOVE_MIN * told.max(FLOOR * FLOOR)
@@ -94,6 +97,14 @@ pub(crate) fn tell(
     }
     mix.told = new;
     said
+}
+
+/// Whether anything is known of what the shards are for. If not, their owner's mix is as good as any.
+fn informed(stream: &Stream) -> bool {
+    let mut categories = stream.categories.iter().enumerate();
+    categories.any(|(index, category)| {
+        category.probe().is_some() || !stream.category_names.name(index).is_empty()
+    })
 }
 
 /// What part of the stream each shard should have next.
@@ -152,16 +163,8 @@ fn target(
     for (place, index) in free.iter().enumerate() {
         members[stream.shards[*index].category].push(place);
     }
-    let probed = stream
-        .categories
-        .iter()
-        .any(|category| category.probe().is_some());
-    let named = members.iter().enumerate().any(|(category, members)| {
-        !members.is_empty() && !stream.category_names.name(category).is_empty()
-    });
     let mut shares = vec![0.0; free.len()];
-    if !probed && !named {
-        // Nothing is known of what the shards are for: the owner's mix is as good as any.
+    if !informed(stream) {
         for (share, index) in shares.iter_mut().zip(free) {
             *share = old[*index];
         }
@@ -294,11 +297,11 @@ impl Mix {
                 .iter()
                 .map(|shard| shard.weight.unwrap_or(0.0))
                 .collect()
-        } else if self.told.is_empty() {
-            shards.iter().map(|shard| shard.drawn).collect()
         } else {
-            let told = self.told.iter().copied().chain(std::iter::repeat(0.0));
-            told.take(shards.len()).collect()
+            let drawn: f64 = shards.iter().map(|shard| shard.drawn).sum();
+            let seen = shards.iter().map(|shard| shard.drawn / drawn.max(1.0));
+            let told = self.told.iter().copied();
+            told.chain(seen.skip(self.told.len())).collect()
         };
         let whole: f64 = shares.iter().sum();
         (whole > 0.0).then(|| shares.iter().map(|share| share / whole).collect())

@@ -39,6 +39,8 @@ const TRIAL_SAMPLES_MIN: f64 = 16.0;
 pub(crate) const TRIAL_SHARE: f64 = 0.01;
 /// How often a sample may be repeated over a whole run: beyond four passes data is worth little more.
 const REPEATS_MAX: f64 = 4.0;
+/// A shard that fell by this part of what its probe did is learned, if not as well.
+const LEARNED_SHARE: f64 = 0.25;
 /// Without a probe: nats by which the others must have fallen before one that has not is suspicious.
 const OTHERS_FELL_MIN: f64 = 0.5;
 /// Without a probe: noise has fallen by less than this share of what the others have.
@@ -172,7 +174,9 @@ impl Tick {
             shard.gap(SAMPLES_MIN),
             stream.categories[shard.category].probe(),
         ) {
-            (Some(gap), Some(probe)) if gap.value > self.threshold => self.high(shard, gap, probe),
+            (Some(gap), Some(probe)) if gap.value > self.threshold => {
+                self.high(stream, shard, gap, probe)
+            }
             (Some(gap), Some(probe)) if gap.value < -self.heart(probe) => {
                 self.low(shard, gap, probe)
             }
@@ -189,14 +193,14 @@ impl Tick {
         margin + GAP_MIN.min(HEART_SHARE * probe.max(0.0))
     }
 
-    fn high(&self, shard: &Shard, gap: Mean, probe: f64) -> Look {
+    fn high(&self, stream: &Stream, shard: &Shard, gap: Mean, probe: f64) -> Look {
         let Some((slope, error)) = shard.slope(|past| past.gap) else {
             return Look::Unknown;
         };
         let closing =
             slope + ERRORS * error < 0.0 && gap.value + CLOSES_TICKS * slope < self.threshold;
         let sure = gap.value - ERRORS * gap.error > self.threshold / 2.0;
-        if !sure || closing || self.category_explains(shard, gap.value) {
+        if !sure || closing || self.category_explains(stream, shard, gap.value) {
             return Look::Fine;
         }
         let seen = numbers(shard, gap, probe, slope, error);
@@ -205,13 +209,13 @@ impl Tick {
 
     /// Whether siblings show that the category, or its probe, is what makes the gap: all are as far above the probe, or it
     /// lies between easy and hard ones. A shard that is not learned at all is not explained by that.
-    fn category_explains(&self, shard: &Shard, gap: f64) -> bool {
+    fn category_explains(&self, stream: &Stream, shard: &Shard, gap: f64) -> bool {
         let Some(easiest) = self.gaps[shard.category].lowest_without(gap) else {
             return false;
         };
         let shifted = gap - easiest.max(0.0) <= self.threshold / 2.0;
         let straddled = easiest < -gap / 2.0;
-        (shifted || straddled) && falls(shard)
+        (shifted || straddled) && (falls(shard) || learned(stream, shard))
     }
 
     fn low(&self, shard: &Shard, gap: Mean, probe: f64) -> Look {
@@ -289,14 +293,26 @@ fn falls(shard: &Shard) -> bool {
     slope.is_some_and(|(slope, error)| slope + ERRORS * error < 0.0)
 }
 
+/// Whether the loss has fallen since the shard's first samples, and by a fair part of what its category's probe has.
+fn learned(stream: &Stream, shard: &Shard) -> bool {
+    let category = &stream.categories[shard.category];
+    let fell = shard.first.zip(shard.loss(SAMPLES_MIN));
+    let probe_fell = category.first.zip(category.probe());
+    fell.zip(probe_fell)
+        .is_some_and(|((first, now), (probe_first, probe_now))| {
+            first - now.value > (ERRORS * now.error).max(LEARNED_SHARE * (probe_first - probe_now))
+        })
+}
+
 impl ShardRule {
-    /// Keeps shards out that findings in the log have taken out.
-    pub(crate) fn tell_context(&mut self, stream: &Stream, context: &Context) {
-        self.keep_up(stream);
+    /// Keeps shards out that findings in the log have taken out, until a trial.
+    pub(crate) fn tell_context(&mut self, stream: &mut Stream, context: &Context) {
         for name in &context.quarantined {
-            if let Some(index) = stream.shard_names.get(name)
-                && self.watched[index].trusted()
+            let fresh = stream.shard_names.get(name).is_none();
+            if let Some(index) = stream.shard(name, context)
+                && fresh
             {
+                self.keep_up(stream);
                 self.watched[index].standing = out(stream, Verdict::Noise, 0.0, 0);
             }
         }
@@ -308,11 +324,7 @@ impl ShardRule {
 
     /// Judges all shards at the end of a tick.
     pub(crate) fn judge(&mut self, stream: &mut Stream, context: &Context) -> Vec<Conclusion> {
-        let known = self.watched.len();
         self.keep_up(stream);
-        if known < self.watched.len() {
-            self.tell_context(stream, context);
-        }
         let tick = Tick::new(stream, &self.watched);
         let mut said = Vec::new();
         let mut convicted = Vec::new();
@@ -583,3 +595,6 @@ fn budget(shard: &Shard, stream: &Stream) -> f64 {
         share
     }
 }
+
+#[cfg(test)]
+mod tests;

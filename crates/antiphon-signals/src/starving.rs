@@ -15,6 +15,8 @@ const TICKS_MIN: usize = 4;
 const TICKS_IN_ROW: u32 = 2;
 /// Nats from the older to the newer half of the ticks below which a probe stands still.
 const STILL_MAX: f64 = 0.02;
+/// One that improves by less than this share of what the others do stands still too.
+const STILL_SHARE: f64 = 0.1;
 /// Nats by which the others have to have improved meanwhile.
 const OTHERS_IMPROVED_MIN: f64 = 0.05;
 /// One that has fallen by at least this share of what the others have is not behind: it has arrived.
@@ -93,7 +95,7 @@ impl StarvingRule {
                         "probe loss {probe:.2} nat, over the {limit:.2} asked for"
                     )),
                     (None, Some((others_step, others_sank)))
-                        if step < STILL_MAX
+                        if step < STILL_MAX.max(STILL_SHARE * others_step)
                             && others_step > OTHERS_IMPROVED_MIN
                             && sank < FELL_SHARE_MAX * others_sank =>
                     {

@@ -2,12 +2,15 @@
 //!
 //! A signal without a shard and without a probe is about a step of one task: each rule over steps sees it.
 
-use antiphon_types::{AttemptId, Bytes, Finding, Millis, Timestamp};
+use std::collections::BTreeMap;
+
+use antiphon_types::{AttemptId, Bytes, Finding, Millis, ShardOrigin, Timestamp, Verdict};
 
 use crate::conclusion::Conclusion;
 use crate::context::Context;
 use crate::convergence::Forecast;
 use crate::progress::ProgressRule;
+use crate::provenance::{self, ProvenanceRule};
 use crate::run::RunRules;
 use crate::series::{Point, Series};
 use crate::shard::{ShardLoss, ShardRule};
@@ -33,6 +36,7 @@ pub struct JobWindow {
     progress: ProgressRule,
     shards: ShardRule,
     run: RunRules,
+    provenance: ProvenanceRule,
     curves: Curves,
     findings: Vec<Finding>,
     dropped: u64,
@@ -79,6 +83,7 @@ impl JobWindow {
             progress: ProgressRule::default(),
             shards: ShardRule::default(),
             run: RunRules::new(&Context::default()),
+            provenance: ProvenanceRule::default(),
             curves: Curves {
                 loss: Series::new(POINTS_MAX),
                 step_ms: Series::new(POINTS_MAX),
@@ -103,7 +108,13 @@ impl JobWindow {
     pub fn set_context(&mut self, context: Context) {
         self.context = context;
         self.stream.tell_origins(&self.context);
-        self.shards.tell_context(&self.stream, &self.context);
+        self.shards.tell_context(&mut self.stream, &self.context);
+    }
+
+    /// Adds to what is known of where shards came from, as a trainer says it when it attaches.
+    pub fn learn_origins(&mut self, shards: BTreeMap<String, ShardOrigin>) {
+        self.context.shards.extend(shards);
+        self.stream.tell_origins(&self.context);
     }
 
     /// What is known besides the signals.
@@ -186,8 +197,7 @@ impl JobWindow {
         if let Some(step) = signal.step
             && self.stream.arrive(signal.task, step)
         {
-            let said = self.shards.judge(&mut self.stream, &self.context);
-            self.conclude(said);
+            self.judge_shards();
         }
         match &signal.shard {
             Some(shard) => self.observe_shard(shard, signal),
@@ -195,10 +205,36 @@ impl JobWindow {
         }
     }
 
+    /// Ends a tick: what the shard rule says of a bad shard names its origin, and what is noise is traced.
+    fn judge_shards(&mut self) {
+        let mut said = self.shards.judge(&mut self.stream, &self.context);
+        let mut related = Vec::new();
+        for conclusion in &mut said {
+            let bad = matches!(conclusion.verdict, Verdict::Noise | Verdict::Duplicate);
+            let index = self.stream.shard_names.get(&conclusion.subject);
+            if let (true, Some(index)) = (bad, index) {
+                conclusion.evidence += &provenance::origin(&self.context, &conclusion.subject);
+                if conclusion.verdict == Verdict::Noise {
+                    let (step, context) = (conclusion.step, &self.context);
+                    let rule = &mut self.provenance;
+                    related.extend(rule.trace(
+                        index,
+                        "which is noise",
+                        step,
+                        &self.stream,
+                        context,
+                    ));
+                }
+            }
+        }
+        self.conclude(said);
+        self.conclude(related);
+    }
+
     fn observe_progress(&mut self, progress: ProgressSignal, at: Timestamp) {
         self.latest.steps_total = Some(progress.total_steps);
         self.latest.step = self.latest.step.max(progress.step);
-        self.stream.steps_total = Some(progress.total_steps);
+        self.stream.steps_total = Some(progress.total_steps).filter(|total| *total > 0);
         self.run.aims(progress);
         let finding = self.progress.observe(self.attempt, progress, at);
         self.find(finding);
@@ -210,6 +246,13 @@ impl JobWindow {
             return;
         };
         self.stream.draw(index, signal);
+        if signal.grad_norm.is_some() {
+            let context = &self.context;
+            let said = self
+                .provenance
+                .observe_shard(index, signal, &self.stream, context);
+            self.conclude(said);
+        }
         let step = signal.step.unwrap_or(self.latest.step);
         if let Some(loss) = finite(signal.loss) {
             curve(&mut self.curves.shards, index).push(step, loss);
@@ -228,7 +271,23 @@ impl JobWindow {
         curve(&mut self.curves.probes, index).push(step, probe_loss);
     }
 
+    /// Shows a step of a task to each rule over steps.
     fn observe_step(&mut self, signal: &Signal<'_>, at: Timestamp) {
+        self.note(signal);
+        let mut said = Vec::new();
+        if signal.grad_norm.is_some() {
+            said.extend(
+                self.provenance
+                    .observe_step(signal, &self.stream, &self.context),
+            );
+        }
+        let step = signal.step.unwrap_or(self.latest.step);
+        self.run.step(signal, step, at, &mut said);
+        self.conclude(said);
+    }
+
+    /// Keeps a step's numbers for people to look at.
+    fn note(&mut self, signal: &Signal<'_>) {
         let newest = &mut self.latest;
         let step = signal.step.unwrap_or(newest.step);
         if let Some(loss) = finite(signal.loss) {
@@ -247,9 +306,6 @@ impl JobWindow {
                 newest.tokens_per_s = Some(tokens * 1_000.0 / step_ms);
             }
         }
-        let mut said = Vec::new();
-        self.run.step(signal, step, at, &mut said);
-        self.conclude(said);
     }
 
     /// Takes in that a checkpoint is durable: of which step, how large in bytes, how long training stood still for it.
