@@ -8,7 +8,7 @@
 //! | `diverged` | a loss that is no number; or 16 steps in a row above the recent median by 8 deviations and by a quarter of the whole fall | back to before |
 //! | `overfit` | the last 3 probes are above the best one by 3 deviations of their noise and 1 % of the fall, and rise, while the training loss falls | back to the best probe, or stop |
 //! | `off-track` | the 80 % interval of the loss at the end lies above the stated target | back to the start, without suspected shards |
-//! | `flat` | the last quarter of the steps brought less than 0.5 % of the fall, or less than its noise | counts twice as far, or stop |
+//! | `flat` | the last quarter of the steps brought less than 1.5 % of the fall, noise added | counts twice as far, or stop |
 //! | `near-end` | 95 % of the steps are done, or the loss is within 2 % of its end with 9 in 10 certainty | counts half |
 //! | `improving` | the last quarter of the steps brought over a fifth of the whole fall | counts three quarters |
 //!
@@ -20,20 +20,16 @@ use std::collections::VecDeque;
 use antiphon_types::{DirectiveBody, Remedy, Rule, Timestamp, Verdict};
 
 use crate::conclusion::Conclusion;
-use crate::robust::{deviation, median};
+use crate::robust::deviation;
 
-use curve::Curve;
+use curve::{Curve, Trend};
 pub use fit::{Estimate, Forecast};
+use recent::Recent;
 
 mod curve;
 mod fit;
+mod recent;
 
-/// Training losses that a spike is measured against.
-const RECENT: usize = 64;
-/// Deviations above their median that make a spike.
-const SPIKE_DEVIATIONS: f64 = 8.0;
-/// And part of the whole fall.
-const SPIKE_FALL: f64 = 0.25;
 /// Losses in a row that are spikes: one alone is a hard batch.
 const SPIKES_IN_ROW: u32 = 16;
 /// Probes remembered one by one.
@@ -44,10 +40,9 @@ const PROBES_IN_ROW: usize = 3;
 const PROBE_ABOVE: (f64, f64) = (3.0, 0.01);
 /// The training loss has to have fallen by this part of its whole fall since the best probe.
 const TRAIN_FELL: f64 = 0.005;
-/// Part of the steps that a trend is taken over.
-const TREND: f64 = 0.25;
-/// Part of the whole fall that the trend brings: below the first it is flat, above the second fast.
-const FALL: (f64, f64) = (0.005, 0.2);
+/// Part of the whole fall that the last quarter of the steps brought: surely below the first it is flat, above the second
+/// it is fast.
+const FALL: (f64, f64) = (0.015, 0.2);
 /// Part of the steps that must be done before the pace says anything.
 const DONE_MIN: f64 = 0.2;
 /// Part of the steps from which the end is near.
@@ -80,9 +75,12 @@ pub(crate) struct ConvergenceRule {
     best_probe: Option<(u64, f64)>,
     /// Losses of the newest probe's step, which end with the next step's.
     probing: Option<(u64, f64, u32)>,
-    recent: VecDeque<f64>,
+    recent: Recent,
     spikes: u32,
+    /// The last step whose loss was as usual.
     calm: u64,
+    /// Whether it was said already that the loss is far above; going back to a checkpoint ends that.
+    diverging: bool,
     goal: Goal,
     judge_at: u64,
     held: Option<(Verdict, u32)>,
@@ -104,17 +102,14 @@ impl ConvergenceRule {
         if step < self.train.newest() {
             self.went_back();
         }
-        if !loss.is_finite() || self.is_spike(loss) {
+        if !loss.is_finite() || self.recent.is_spike(loss, self.train.start()) {
             self.spikes += 1;
             let diverged = !loss.is_finite() || self.spikes >= SPIKES_IN_ROW;
             return diverged.then(|| self.diverged(step, loss)).flatten();
         }
         self.spikes = 0;
         self.calm = step;
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(loss);
+        self.recent.push(loss);
         self.train.push(step, loss);
         if step < self.judge_at {
             return None;
@@ -186,38 +181,23 @@ impl ConvergenceRule {
         };
     }
 
+    /// What the training loss has fallen by.
     fn fell(&self) -> f64 {
-        let recent = median(&mut self.recent.iter().copied().collect::<Vec<_>>());
         let start = self.train.start();
-        start.zip(recent).map_or(0.0, |(start, now)| start - now)
-    }
-
-    fn is_spike(&self, loss: f64) -> bool {
-        // Nearly every loss is below another of the last ones, and that is quickly seen.
-        if self.recent.len() < RECENT / 2 || self.recent.iter().any(|recent| loss <= *recent) {
-            return false;
-        }
-        let mut recent: Vec<f64> = self.recent.iter().copied().collect();
-        let Some(center) = median(&mut recent).filter(|center| loss > *center) else {
-            return false;
-        };
-        let scatter = deviation(recent.iter().copied(), center);
-        let fell = self.train.start().map_or(0.0, |start| start - center);
-        loss - center > (SPIKE_DEVIATIONS * scatter).max(SPIKE_FALL * fell)
+        start
+            .zip(self.recent.usual())
+            .map_or(0.0, |(start, now)| start - now)
     }
 
     fn diverged(&mut self, step: u64, loss: f64) -> Option<Conclusion> {
-        if self.told == Some(Verdict::Diverged) {
+        if std::mem::replace(&mut self.diverging, true) {
             return None;
         }
         self.told = Some(Verdict::Diverged);
         self.held = None;
-        let usual = median(&mut self.recent.iter().copied().collect::<Vec<_>>());
-        let usual = usual.map_or_else(String::new, |loss| {
-            format!(
-                " against {loss:.3} in the median of {} steps before",
-                self.recent.len()
-            )
+        let usual = self.recent.usual().map_or_else(String::new, |usual| {
+            let steps = self.recent.len();
+            format!(" against {usual:.3} in the median of {steps} steps before")
         });
         let evidence = if loss.is_finite() {
             format!("loss {loss:.3}{usual}, {} steps in a row", self.spikes)
@@ -248,6 +228,7 @@ impl ConvergenceRule {
             return None;
         }
         self.told = Some(verdict);
+        self.diverging = false;
         // A run that was weighed counts as it is again.
         let weighed = matches!(
             before,
@@ -300,15 +281,33 @@ impl ConvergenceRule {
         if !paced {
             return None;
         }
-        let trend = trend(curve)?;
-        if trend.fall < FALL.0 * trend.whole || trend.fall < trend.noise {
+        // What was told holds until it surely no longer does.
+        let trend = Trend::of(curve)?;
+        let flat = if self.told == Some(Verdict::Flat) {
+            trend.fall - trend.noise
+        } else {
+            trend.fall + trend.noise
+        };
+        if flat < FALL.0 * trend.whole {
             return Some((Verdict::Flat, vec![Remedy::Weigh { permille: 2_000 }, stop]));
         }
         let all = total.map_or(step as f64, |total| total as f64);
-        if forecast.is_some_and(|forecast| forecast.remaining.high <= REMAINING_NEAR * all) {
+        let near = |forecast: &Forecast| {
+            if self.told == Some(Verdict::NearEnd) {
+                forecast.remaining.low <= REMAINING_NEAR * all
+            } else {
+                forecast.remaining.high <= REMAINING_NEAR * all
+            }
+        };
+        if forecast.is_some_and(near) {
             return Some((Verdict::NearEnd, vec![Remedy::Weigh { permille: 500 }]));
         }
-        (trend.fall > FALL.1 * trend.whole)
+        let fast = if self.told == Some(Verdict::Improving) {
+            FALL.1 / 2.0
+        } else {
+            FALL.1
+        };
+        (trend.fall > fast * trend.whole)
             .then(|| (Verdict::Improving, vec![Remedy::Weigh { permille: 750 }]))
     }
 
@@ -317,7 +316,9 @@ impl ConvergenceRule {
         let (best_step, best) = self.best_probe?;
         let probes: Vec<(u64, f64)> = self.recent_probes.iter().copied().collect();
         let last = probes.get(probes.len().checked_sub(PROBES_IN_ROW)?..)?;
-        if last.iter().any(|(at, _)| *at <= best_step) || last[PROBES_IN_ROW - 1].1 < last[0].1 {
+        let held = self.told == Some(Verdict::Overfit);
+        let rises = last[PROBES_IN_ROW - 1].1 >= last[0].1;
+        if last.iter().any(|(at, _)| *at <= best_step) || !(rises || held) {
             return None;
         }
         // Second differences: what remains of a smooth curve is its noise, whose deviation they widen by sqrt 6.
@@ -357,7 +358,7 @@ impl ConvergenceRule {
         } else {
             parts.push(format!("{from} follows no falling curve"));
         }
-        if let Some(trend) = trend(curve) {
+        if let Some(trend) = Trend::of(curve) {
             parts.push(format!(
                 "the last quarter of the steps brought {:.1} % of the fall, noise {:.1} %",
                 100.0 * trend.fall / trend.whole,
@@ -372,40 +373,6 @@ impl ConvergenceRule {
         }
         format!("{}; over {} points", parts.join("; "), curve.len())
     }
-}
-
-/// What the last quarter of the steps brought.
-struct Trend {
-    fall: f64,
-    /// Two standard errors of `fall`.
-    noise: f64,
-    whole: f64,
-}
-
-/// The difference between the halves of the last quarter, doubled: what a straight line falls over all of it.
-fn trend(curve: &Curve) -> Option<Trend> {
-    let points = curve.points();
-    let begins = points.last()?.0 * (1.0 - TREND);
-    let late: Vec<f64> = points
-        .iter()
-        .filter(|point| point.0 >= begins)
-        .map(|point| point.1)
-        .collect();
-    if late.len() < 4 {
-        return None;
-    }
-    let (early, late) = late.split_at(late.len() / 2);
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    let fall = 2.0 * (mean(early) - mean(late));
-    let moves = early.windows(2).chain(late.windows(2));
-    let scatter = deviation(moves.map(|pair| pair[1] - pair[0]), 0.0) / 2_f64.sqrt();
-    let count = (early.len() + late.len()) as f64;
-    let whole = curve.start()? - mean(late);
-    Some(Trend {
-        fall,
-        noise: 2.0 * 4.0 * scatter / count.sqrt(),
-        whole: whole.max(f64::MIN_POSITIVE),
-    })
 }
 
 fn conclusion(verdict: Verdict, evidence: String, step: u64, remedies: Vec<Remedy>) -> Conclusion {

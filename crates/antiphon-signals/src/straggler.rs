@@ -21,6 +21,8 @@ use antiphon_types::{DirectiveBody, Remedy, Rule, Timestamp, Verdict};
 use crate::conclusion::Conclusion;
 use crate::robust::{deviation, median};
 
+use task::Task;
+
 /// Steps of a window at least.
 const STEPS_MIN: u64 = 16;
 /// Steps of a window at most.
@@ -93,24 +95,6 @@ pub(crate) struct StragglerRule {
     pending: VecDeque<Conclusion>,
 }
 
-#[derive(Debug, Default)]
-struct Task {
-    /// Own times of the window being filled and of the next one: reports of different tasks come at different times.
-    now: Vec<f64>,
-    next: Vec<f64>,
-    newest_step: u64,
-    last_window: u64,
-    /// Thousandths of an equal part of the batch that it gets; 0 stands for all of it.
-    share_permille: u32,
-    /// Windows in a row in which it was slow.
-    slow: u32,
-    /// Windows in a row in which it was as fast as the others, since it was accused.
-    recovered: u32,
-    /// Remedies already asked for.
-    asked: u32,
-    quiet_until: u64,
-}
-
 /// One task's window beside those of the others.
 struct Compared {
     task: u32,
@@ -162,7 +146,12 @@ impl StragglerRule {
         }
         while window > self.window + 1 {
             self.close();
-            if window > self.window + ABSENT_WINDOWS && self.tasks.values().all(Task::is_empty) {
+            if window > self.window + ABSENT_WINDOWS
+                && self
+                    .tasks
+                    .values()
+                    .all(|task| task.now.is_empty() && task.next.is_empty())
+            {
                 self.window = window;
             }
             if self.steps != Some(steps) {
@@ -279,9 +268,7 @@ impl StragglerRule {
 
     fn judge(&mut self, one: &Compared, window: u64) {
         let steps = self.steps.unwrap_or(STEPS_MIN);
-        let Some(task) = self.tasks.get_mut(&one.task) else {
-            return;
-        };
+        let task = self.tasks.entry(one.task).or_default();
         let least = SLOW - (SHORT_ERRORS * one.error).clamp(0.01, 0.05);
         let slow = one.excess >= least.max(CLEAR_ERRORS * one.error) && window >= task.quiet_until;
         task.slow = if slow { task.slow + 1 } else { 0 };
@@ -373,28 +360,6 @@ impl StragglerRule {
     }
 }
 
-impl Task {
-    fn is_empty(&self) -> bool {
-        self.now.is_empty() && self.next.is_empty()
-    }
-
-    /// Half of the fewest steps of a window: lost reports are no reason to judge a task by two or three.
-    fn is_full(&self) -> bool {
-        self.now.len() as u64 >= STEPS_MIN / 2
-    }
-
-    fn center(&self) -> f64 {
-        median(&mut self.now.clone()).unwrap_or(f64::NAN)
-    }
-
-    fn share(&self) -> f64 {
-        match self.share_permille {
-            0 => 1.0,
-            share => f64::from(share) / 1_000.0,
-        }
-    }
-}
-
 fn drain(task: u32, share_permille: u32, steps: u32) -> Remedy {
     Remedy::Direct(DirectiveBody::Drain {
         task,
@@ -403,5 +368,6 @@ fn drain(task: u32, share_permille: u32, steps: u32) -> Remedy {
     })
 }
 
+mod task;
 #[cfg(test)]
 mod tests;

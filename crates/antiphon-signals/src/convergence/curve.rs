@@ -1,9 +1,13 @@
 //! A loss curve of any length in bounded memory: means of equal stretches, twice as long each time they would be too many.
 
 use super::fit::Point;
+use crate::robust::deviation;
 
 /// Stretches kept at most; at least half as many once there were that many.
 const STRETCHES_MAX: usize = 256;
+
+/// Part of the steps that a trend is taken over.
+const TREND: f64 = 0.25;
 
 /// One series of losses over steps.
 #[derive(Debug, Clone, Default)]
@@ -102,5 +106,41 @@ impl Stretch {
     fn point(&self) -> Point {
         let count = self.count as f64;
         (self.steps / count, self.losses / count, count)
+    }
+}
+
+/// What the last quarter of the steps brought.
+pub(super) struct Trend {
+    pub(super) fall: f64,
+    /// Two standard errors of `fall`.
+    pub(super) noise: f64,
+    pub(super) whole: f64,
+}
+
+impl Trend {
+    /// The difference between the halves of the last quarter, doubled: what a straight line falls over all of it.
+    pub(super) fn of(curve: &Curve) -> Option<Self> {
+        let points = curve.points();
+        let begins = points.last()?.0 * (1.0 - TREND);
+        let late: Vec<f64> = points
+            .iter()
+            .filter(|point| point.0 >= begins)
+            .map(|point| point.1)
+            .collect();
+        if late.len() < 4 {
+            return None;
+        }
+        let (early, late) = late.split_at(late.len() / 2);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        let fall = 2.0 * (mean(early) - mean(late));
+        let moves = early.windows(2).chain(late.windows(2));
+        let scatter = deviation(moves.map(|pair| pair[1] - pair[0]), 0.0) / 2_f64.sqrt();
+        let count = (early.len() + late.len()) as f64;
+        let whole = curve.start()? - mean(late);
+        Some(Self {
+            fall,
+            noise: 2.0 * 4.0 * scatter / count.sqrt(),
+            whole: whole.max(f64::MIN_POSITIVE),
+        })
     }
 }
