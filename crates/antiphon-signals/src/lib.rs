@@ -11,11 +11,13 @@
 //! # Ok::<(), antiphon_types::IdError>(())
 //! ```
 
+mod conclusion;
 mod progress;
 mod shard;
 mod signal;
 mod window;
 
+pub use conclusion::Conclusion;
 pub use shard::ShardLoss;
 pub use signal::{ProgressSignal, Signal};
 pub use window::{JobWindow, Latest};

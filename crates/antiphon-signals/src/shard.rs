@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use antiphon_types::{AttemptId, Finding, ShardEvidence};
+use antiphon_types::{AttemptId, DirectiveBody, Finding, Remedy, Rule, Verdict};
+
+use crate::conclusion::Conclusion;
 
 /// Samples behind one mean: a mean of fewer says little.
 const WINDOW_SAMPLES: u64 = 48;
@@ -97,15 +99,20 @@ impl ShardRule {
             .or_default()
             .push(loss, samples);
         let evidence = self.judge(name, step)?;
-        Some(Finding::ShardNoise {
-            attempt,
-            shard: name.to_owned(),
+        let weights = BTreeMap::from([(name.to_owned(), 0)]);
+        let conclusion = Conclusion {
+            rule: Rule::Shard,
+            subject: name.to_owned(),
+            verdict: Verdict::Noise,
             evidence,
-        })
+            step,
+            remedies: vec![Remedy::Direct(DirectiveBody::SetWeights { weights })],
+        };
+        Some(conclusion.of(attempt))
     }
 
     /// Judges a shard each time it has filled another window.
-    fn judge(&mut self, name: &str, step: u64) -> Option<ShardEvidence> {
+    fn judge(&mut self, name: &str, step: u64) -> Option<String> {
         let others = self.others(name);
         let shard = self.shards.get_mut(name)?;
         let first = shard.first?;
@@ -123,15 +130,10 @@ impl ShardRule {
             return None;
         }
         shard.convicted = true;
-        let milli = |nats: f64| (nats * 1_000.0).round();
-        Some(ShardEvidence {
-            loss_millinats: milli(loss) as u64,
-            fell_millinats: milli(fell) as i64,
-            others_loss_millinats: milli(others_loss) as u64,
-            others_fell_millinats: milli(others_fell) as i64,
-            samples: shard.recent_samples,
-            step,
-        })
+        Some(format!(
+            "loss {loss:.2} nat fell by {fell:.2} while the other shards reach {others_loss:.2} and fell by {others_fell:.2} ({} samples)",
+            shard.recent_samples,
+        ))
     }
 
     /// Median recent loss and median fall of the other shards; at least two have to have filled a window.
@@ -192,10 +194,10 @@ mod tests {
                 // A fixed wobble of +-0.2 nat, as small batches have.
                 let wobble = ((step * 7_919) % 41) as f64 / 100.0 - 0.2;
                 let loss = curve(step as f64) + wobble;
-                if let Some(Finding::ShardNoise { shard, .. }) =
+                if let Some(Finding::Diagnosis(diagnosis)) =
                     rule.observe(attempt, name, step, loss, 4)
                 {
-                    found.push(shard);
+                    found.push(diagnosis.subject);
                 }
             }
         }
