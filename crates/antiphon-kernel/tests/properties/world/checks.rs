@@ -56,6 +56,9 @@ impl Promises {
             | Command::Direct(_)
             | Command::Pause { .. }
             | Command::Unpause
+            | Command::Approve { .. }
+            | Command::Undo { .. }
+            | Command::Ask(_)
             | Command::SetPolicy { .. }
             | Command::SetTeams { .. } => (),
         }
@@ -474,6 +477,9 @@ impl World {
             | StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit
+            | StopCause::Straggler { .. }
+            | StopCause::Hang
+            | StopCause::Asked { .. }
             | StopCause::GangBroken { .. } => return,
         }
         let preemptor = match cause {
