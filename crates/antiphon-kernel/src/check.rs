@@ -85,8 +85,6 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
             Action::Augment { job, spec, .. } => admit_job(state, spec)
                 .map_err(|no| format!("{job} would get a data job that is refused: {no}"))?,
             Action::Direct { .. }
-            | Action::Remedy { .. }
-            | Action::Augment { .. }
             | Action::Abandon { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. } => (),

@@ -216,7 +216,8 @@ impl Storm {
             if job.state.is_ended() {
                 let canceled = matches!(job.state, JobState::Canceled { .. });
                 let asked = promises.canceled.contains(id);
-                must(canceled == asked, || {
+                // A data job is canceled with the job that it makes data for.
+                must(canceled == asked || job.makes_data_for.is_some(), || {
                     format!(
                         "{id} is {}; whether it was canceled: {asked}",
                         job.state.name()
