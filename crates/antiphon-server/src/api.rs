@@ -35,7 +35,7 @@ use crate::view::View;
 use problem::Fault;
 
 /// Largest body of a request: a batch of 8,192 signals is about 1.5 MB.
-const BODY_BYTES_MAX: usize = 4 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// What the handlers share.
 pub(crate) struct Shared {

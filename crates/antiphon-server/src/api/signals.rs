@@ -1,136 +1,28 @@
-//! Both directions in one round trip: signals, checkpoints and answers come up, directives go down. Checkpoints and
-//! answers are logged before the reply; raw signals never are.
+//! Both directions in one round trip: signals, checkpoints, answers and asks come up, directives go down. What is not a raw
+//! signal is logged before the reply; raw signals never are.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod batch;
+mod reply;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use antiphon_kernel::pending_directives;
-use antiphon_signals::Signal;
+use antiphon_kernel::{AttemptRecord, FindingRecord};
+use antiphon_signals::Context;
 use antiphon_types::{
-    Ack, AckBody, AttemptId, Bytes, Checkpoint, Directive, DirectiveBody, DirectiveId, JobId,
-    Millis, Observation,
+    Ack, AckBody, Ask, AttemptId, Command, CommandId, DirectiveBody, DirectiveId, JobId, Millis,
+    Observation, Outcome, Rule, Verdict,
 };
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
+use self::batch::{AskIn, Attach, Batch};
+use self::reply::{Answer, Reply, reply};
 use super::problem::Fault;
 use super::{Shared, auth, now};
-
-/// How often a trainer with nothing urgent to say should ask.
-const REPORT_EVERY: Millis = Millis::from_secs(1);
-/// Signals of one batch.
-const SIGNALS_MAX: usize = 8_192;
-/// Longest path that Linux takes.
-const PATH_MAX: usize = 4_096;
-/// Longest text that a trainer may put into the log.
-const TEXT_MAX: usize = 1_000;
-
-/// What a trainer sends.
-#[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct Batch {
-    /// Number of the attempt.
-    attempt: u32,
-    /// Names one process of the trainer, so that its numbering starts anew after a restart.
-    boot: String,
-    /// Number of the batch; sent twice, it counts once.
-    seq: u64,
-    /// The highest directive up to which all are handled.
-    #[serde(default)]
-    cursor: u64,
-    /// In batches until the first is answered.
-    #[serde(default)]
-    attach: Option<Attach>,
-    /// Signals dropped since the last batch because the buffer was full.
-    #[serde(default)]
-    dropped: u64,
-    #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
-    signals: Vec<Signal>,
-    #[serde(default)]
-    checkpoints: Vec<CheckpointIn>,
-    #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
-    acks: Vec<AckIn>,
-}
-
-/// A trainer's hello.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
-pub(crate) struct Attach {
-    /// The step it starts from.
-    step: u64,
-    /// Directives handled above the cursor.
-    done: Vec<u64>,
-}
-
-/// A checkpoint that is durable.
-#[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct CheckpointIn {
-    step: u64,
-    path: String,
-    #[serde(default)]
-    bytes: u64,
-    #[serde(default)]
-    save_ms: f64,
-    #[serde(default)]
-    manifest: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct AckIn {
-    directive: u64,
-    #[serde(default)]
-    applied: Option<Applied>,
-    #[serde(default)]
-    rejected: Option<Rejected>,
-    #[serde(default)]
-    failed: Option<Failed>,
-    #[serde(default)]
-    expired: Option<serde_json::Value>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Applied {
-    slot: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rejected {
-    reason: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Failed {
-    error: String,
-}
-
-/// What a trainer gets back.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reply {
-    /// Directives that wait, in order.
-    directives: Vec<DirectiveOut>,
-    /// How soon to ask again, in milliseconds.
-    report_every_ms: u64,
-}
-
-/// One directive.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DirectiveOut {
-    id: u64,
-    #[serde(rename = "do")]
-    what: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weights: Option<BTreeMap<String, f64>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shard: Option<String>,
-    not_before_slot: Option<u64>,
-    expires_ms: Option<u64>,
-    reason: String,
-}
+use crate::signal_plane::Taken;
 
 /// Takes a trainer's batch and answers with the directives that wait for it.
 #[utoipa::path(post, path = "/v1/jobs/{job}/signals", request_body = Batch, responses((status = 200, body = Reply)))]
@@ -138,7 +30,7 @@ pub(crate) async fn signals(
     State(shared): State<Arc<Shared>>,
     Path(job): Path<String>,
     headers: HeaderMap,
-    batch: Result<Json<Batch>, JsonRejection>,
+    body: Bytes,
 ) -> Result<Json<Reply>, Fault> {
     let job: JobId = job.parse().map_err(|error: antiphon_types::IdError| {
         Fault::new(
@@ -148,25 +40,21 @@ pub(crate) async fn signals(
             "use ANTIPHON_JOB",
         )
     })?;
-    let Json(batch) = batch?;
+    // Nothing is read, let alone inflated, for who may not speak for any attempt of the job.
+    auth::of_job(&shared, &headers, job)?;
+    let plain = batch::plain(&headers, &body)?;
+    let batch = batch::read(&plain)?;
     let attempt = AttemptId {
         job,
         number: batch.attempt,
     };
     auth::attempt(&shared, &headers, attempt)?;
     is_current(&shared, attempt)?;
-    let done = batch
-        .attach
-        .as_ref()
-        .map(|attach| attach.done.iter().map(|id| DirectiveId(*id)).collect());
+    let done = batch.attach.as_ref().map_or(&[][..], |attach| &attach.done);
+    let done = done.iter().map(|id| DirectiveId(*id)).collect();
     let cursor = DirectiveId(batch.cursor);
-    take(&shared, attempt, batch).await?;
-    Ok(Json(reply(
-        &shared,
-        attempt,
-        cursor,
-        &done.unwrap_or_default(),
-    )))
+    let answers = take(&shared, attempt, batch).await?;
+    Ok(Json(reply(&shared, attempt, cursor, &done, answers)))
 }
 
 /// A replaced attempt must not train on: it is told so, once and for all.
@@ -181,151 +69,150 @@ fn is_current(shared: &Shared, attempt: AttemptId) -> Result<(), Fault> {
     Err(Fault::new(StatusCode::CONFLICT, "AP0503", detail, help))
 }
 
-async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<(), Fault> {
-    if batch.signals.len() > SIGNALS_MAX {
-        let detail = format!(
-            "the batch holds {} signals: the limit is {SIGNALS_MAX}",
-            batch.signals.len()
-        );
-        return Err(Fault::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "AP0501",
-            detail,
-            "send smaller batches",
-        ));
-    }
-    if let Some(attach) = &batch.attach {
-        let observation = Observation::Attached {
-            attempt,
-            step: attach.step,
-        };
-        let told = {
-            let state = shared.view.state();
-            let active = state.job(attempt.job).and_then(|job| job.state.active());
-            active.is_some_and(|active| active.attached)
-        };
-        if !told {
-            shared.inputs.observe(observation).await?;
-        }
+async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<Vec<Answer>, Fault> {
+    if let Some(attach) = batch.attach {
+        take_hello(shared, attempt, attach).await?;
     }
     for saved in batch.checkpoints {
-        // A path that no later attempt could be given is not a checkpoint to resume from.
-        if saved.path.is_empty() || saved.path.len() > PATH_MAX || saved.path.contains('\0') {
-            tracing::warn!(%attempt, step = saved.step, "a checkpoint without a usable path is passed over");
+        let Some(checkpoint) = saved.read(attempt, now()) else {
             continue;
-        }
-        let checkpoint = Checkpoint {
-            attempt,
-            step: saved.step,
-            path: saved.path,
-            bytes: Bytes::new(saved.bytes),
-            save: Millis::from_millis(saved.save_ms.clamp(0.0, 1e12) as u64),
-            manifest: cut(saved.manifest.unwrap_or_default()),
-            at: now(),
         };
+        let (step, bytes, save) = (checkpoint.step, checkpoint.bytes, checkpoint.save);
+        let observation = Observation::Checkpointed { checkpoint };
+        shared.inputs.observe(observation).await?;
+        shared
+            .signals
+            .checkpointed(attempt, step, bytes.as_u64(), save, now());
+    }
+    for ack in batch.acks.into_iter().filter_map(batch::AckIn::read) {
+        tell_drained(shared, attempt, &ack);
         shared
             .inputs
-            .observe(Observation::Checkpointed { checkpoint })
+            .observe(Observation::Acknowledged { attempt, ack })
             .await?;
     }
-    for ack in batch.acks {
-        if let Some(ack) = ack_of(ack) {
-            shared
-                .inputs
-                .observe(Observation::Acknowledged { attempt, ack })
-                .await?;
-        }
-    }
-    let boot = cut(batch.boot);
-    let findings = shared.signals.take(
+    // Counted only now: a batch whose checkpoints could not be logged comes again in whole.
+    let boot = batch::cut(batch.boot.into_owned(), batch::NAME_MAX);
+    let taken = Taken {
         attempt,
-        &boot,
-        batch.seq,
-        batch.dropped,
-        &batch.signals,
-        now(),
-    );
-    for finding in findings {
+        boot: &boot,
+        seq: batch.seq,
+        dropped: batch.dropped,
+        signals: &batch.signals,
+        at: now(),
+    };
+    for finding in shared.signals.take(&taken, || context(shared, attempt)) {
         shared.inputs.find(finding).await;
+    }
+    let mut answers = Vec::new();
+    for ask in batch.asks {
+        answers.push(answer(shared, attempt, &boot, ask).await);
+    }
+    Ok(answers)
+}
+
+async fn take_hello(shared: &Shared, attempt: AttemptId, mut attach: Attach) -> Result<(), Fault> {
+    let (told, new) = {
+        let origins = attach.origins();
+        let state = shared.view.state();
+        let job = state.job(attempt.job);
+        let active = job.and_then(|job| job.state.active());
+        let known = job.map(|job| &job.spec.data.shards);
+        let new = |(shard, origin): &(String, _)| known.is_none_or(|known| known.get(shard) != Some(origin));
+        let new: BTreeMap<_, _> = origins.into_iter().filter(new).collect();
+        (active.is_some_and(|active| active.attached), new)
+    };
+    if !told {
+        let step = attach.step;
+        let observation = Observation::Attached { attempt, step };
+        shared.inputs.observe(observation).await?;
+    }
+    if !new.is_empty() {
+        let observation = Observation::Shards {
+            attempt,
+            shards: new,
+        };
+        shared.inputs.observe(observation).await?;
+        shared.signals.set_context(attempt, context(shared, attempt));
     }
     Ok(())
 }
 
-fn ack_of(ack: AckIn) -> Option<Ack> {
-    let body = if let Some(Applied { slot }) = ack.applied {
-        AckBody::Applied { slot }
-    } else if let Some(Rejected { reason }) = ack.rejected {
-        AckBody::Rejected {
-            reason: cut(reason),
-        }
-    } else if let Some(Failed { error }) = ack.failed {
-        AckBody::Failed { error: cut(error) }
-    } else {
-        ack.expired.map(|_| AckBody::Expired)?
-    };
-    Some(Ack {
-        directive: DirectiveId(ack.directive),
-        body,
-    })
-}
-
-fn reply(
-    shared: &Shared,
-    attempt: AttemptId,
-    cursor: DirectiveId,
-    done: &BTreeSet<DirectiveId>,
-) -> Reply {
+/// What the rules have to know of a job that its signals do not say.
+fn context(shared: &Shared, attempt: AttemptId) -> Context {
     let state = shared.view.state();
-    let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
-        pending_directives(job, attempt, cursor, done)
-            .into_iter()
-            .map(wire)
-            .collect()
-    });
-    Reply {
-        directives,
-        report_every_ms: REPORT_EVERY.as_millis(),
-    }
-}
-
-fn wire(directive: &Directive) -> DirectiveOut {
-    let (weights, shard) = match &directive.body {
-        DirectiveBody::SetWeights { weights } => {
-            let share = |ppm: &u32| f64::from(*ppm) / 1_000_000.0;
-            (
-                Some(
-                    weights
-                        .iter()
-                        .map(|(shard, ppm)| (shard.clone(), share(ppm)))
-                        .collect(),
-                ),
-                None,
-            )
-        }
-        DirectiveBody::PauseShard { shard } | DirectiveBody::ResumeShard { shard } => {
-            (None, Some(shard.clone()))
-        }
-        DirectiveBody::Checkpoint | DirectiveBody::Yield | DirectiveBody::Stop => (None, None),
+    let Some(job) = state.job(attempt.job) else {
+        return Context::default();
     };
-    DirectiveOut {
-        id: directive.id.0,
-        what: directive.body.name(),
-        weights,
-        shard,
-        not_before_slot: None,
-        expires_ms: None,
-        reason: directive.reason.clone(),
+    let failed = |past: &&AttemptRecord| {
+        matches!(past.outcome, Outcome::Retried { .. } | Outcome::Failed { .. })
+    };
+    let ran = |past: &AttemptRecord| past.ended.since(past.started.unwrap_or(past.launched));
+    let noise = |(shard, record): (&String, &FindingRecord)| {
+        let out = record.diagnosis.verdict == Verdict::Noise && !record.undone;
+        out.then(|| shard.clone())
+    };
+    let findings = job.steering.findings.get(&Rule::Shard);
+    Context {
+        gpus: u32::try_from(job.spec.gpus().thousandths().div_ceil(1_000)).unwrap_or(u32::MAX),
+        failures: u32::try_from(job.attempts.iter().filter(failed).count()).unwrap_or(u32::MAX),
+        ran: job.attempts.iter().map(ran).fold(Millis::ZERO, |all, one| all + one),
+        quarantined: findings.into_iter().flatten().filter_map(noise).collect(),
+        checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.as_u64()),
+        shards: job.spec.data.shards.clone(),
+        ..Context::default()
     }
 }
 
-/// Bounds a text that enters the log.
-fn cut(mut text: String) -> String {
-    if text.len() > TEXT_MAX {
-        let end = (0..=TEXT_MAX)
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0);
-        text.truncate(end);
+/// Tells the straggler rule of a smaller share: a task's time is judged against what it has to do.
+fn tell_drained(shared: &Shared, attempt: AttemptId, ack: &Ack) {
+    if !matches!(ack.body, AckBody::Applied { .. }) {
+        return;
     }
-    text
+    let state = shared.view.state();
+    let directives = state.job(attempt.job).map(|job| &job.directives[..]);
+    let directive = directives
+        .unwrap_or_default()
+        .iter()
+        .find(|directive| directive.id == ack.directive);
+    if let Some(DirectiveBody::Drain {
+        task,
+        share_permille,
+        steps: 0,
+    }) = directive.map(|directive| &directive.body)
+    {
+        shared.signals.drained(attempt, *task, *share_permille);
+    }
+}
+
+/// Asks the kernel. Sent twice, an ask is granted once: its number is the command's id.
+async fn answer(shared: &Shared, attempt: AttemptId, boot: &str, ask: AskIn) -> Answer {
+    let id = ask.id;
+    let refused = |reason| Answer {
+        id,
+        granted: false,
+        reason,
+    };
+    let (body, reason) = match ask.read() {
+        Ok(read) => read,
+        Err(why) => return refused(why),
+    };
+    let command = CommandId {
+        key: format!("ask/{attempt}/{boot}/{id}"),
+        content: format!("{body:?}"),
+    };
+    let ask = Command::Ask(Ask {
+        attempt,
+        body,
+        reason,
+    });
+    let by = format!("trainer of {attempt}");
+    match shared.inputs.command(by, Some(command), ask).await {
+        Ok(_) => Answer {
+            id,
+            granted: true,
+            reason: String::new(),
+        },
+        Err(error) => refused(error.to_string()),
+    }
 }
