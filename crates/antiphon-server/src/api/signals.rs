@@ -2,27 +2,35 @@
 //! signal is logged before the reply; raw signals never are.
 
 mod batch;
-mod reply;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_kernel::{AttemptRecord, FindingRecord};
+use antiphon_kernel::{AttemptRecord, FindingRecord, pending_directives};
 use antiphon_signals::Context;
 use antiphon_types::{
-    Ack, AckBody, Ask, AttemptId, Command, CommandId, DirectiveBody, DirectiveId, JobId, Millis,
-    Observation, Outcome, Rule, Verdict,
+    Ack, AckBody, AttemptId, DirectiveBody, DirectiveId, JobId, Millis, Observation, Outcome, Rule,
+    Verdict,
 };
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 
-use self::batch::{AskIn, Attach, Batch};
-use self::reply::{Answer, Reply, reply};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+pub(super) use self::batch::cut;
+use self::batch::{Attach, Batch};
+use super::asks::{self, Answer};
+use super::origins::told_of_shards;
 use super::problem::Fault;
+use super::wire::DirectiveOut;
 use super::{Shared, auth, now};
 use crate::signal_plane::Taken;
+
+/// How often a trainer with nothing urgent to say should ask.
+const REPORT_EVERY: Millis = Millis::from_secs(1);
 
 /// Takes a trainer's batch and answers with the directives that wait for it.
 #[utoipa::path(post, path = "/v1/jobs/{job}/signals", request_body = Batch, responses((status = 200, body = Reply)))]
@@ -82,7 +90,7 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<V
         shared.inputs.observe(observation).await?;
         shared
             .signals
-            .checkpointed(attempt, step, bytes.as_u64(), save, now());
+            .checkpointed(attempt, step, bytes.get(), save, now());
     }
     for ack in batch.acks.into_iter().filter_map(batch::AckIn::read) {
         tell_drained(shared, attempt, &ack);
@@ -92,7 +100,7 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<V
             .await?;
     }
     // Counted only now: a batch whose checkpoints could not be logged comes again in whole.
-    let boot = batch::cut(batch.boot.into_owned(), batch::NAME_MAX);
+    let boot = cut(batch.boot.into_owned());
     let taken = Taken {
         attempt,
         boot: &boot,
@@ -104,35 +112,27 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<V
     for finding in shared.signals.take(&taken, || context(shared, attempt)) {
         shared.inputs.find(finding).await;
     }
-    let mut answers = Vec::new();
-    for ask in batch.asks {
-        answers.push(answer(shared, attempt, &boot, ask).await);
-    }
-    Ok(answers)
+    asks::answer(shared, attempt, &boot, batch.asks).await
 }
 
-async fn take_hello(shared: &Shared, attempt: AttemptId, mut attach: Attach) -> Result<(), Fault> {
-    let (told, new) = {
-        let origins = attach.origins();
+async fn take_hello(shared: &Shared, attempt: AttemptId, attach: Attach) -> Result<(), Fault> {
+    let (attached, shards) = {
         let state = shared.view.state();
         let job = state.job(attempt.job);
         let active = job.and_then(|job| job.state.active());
         let known = job.map(|job| &job.spec.data.shards);
-        let new = |(shard, origin): &(String, _)| known.is_none_or(|known| known.get(shard) != Some(origin));
-        let new: BTreeMap<_, _> = origins.into_iter().filter(new).collect();
-        (active.is_some_and(|active| active.attached), new)
+        (
+            active.is_some_and(|active| active.attached),
+            told_of_shards(attempt, &attach.shards, known),
+        )
     };
-    if !told {
+    if !attached {
         let step = attach.step;
         let observation = Observation::Attached { attempt, step };
         shared.inputs.observe(observation).await?;
     }
-    if !new.is_empty() {
-        let observation = Observation::Shards {
-            attempt,
-            shards: new,
-        };
-        shared.inputs.observe(observation).await?;
+    if let Some(shards) = shards {
+        shared.inputs.observe(shards).await?;
         shared.signals.set_context(attempt, context(shared, attempt));
     }
     Ok(())
@@ -158,7 +158,7 @@ fn context(shared: &Shared, attempt: AttemptId) -> Context {
         failures: u32::try_from(job.attempts.iter().filter(failed).count()).unwrap_or(u32::MAX),
         ran: job.attempts.iter().map(ran).fold(Millis::ZERO, |all, one| all + one),
         quarantined: findings.into_iter().flatten().filter_map(noise).collect(),
-        checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.as_u64()),
+        checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.get()),
         shards: job.spec.data.shards.clone(),
         ..Context::default()
     }
@@ -185,34 +185,35 @@ fn tell_drained(shared: &Shared, attempt: AttemptId, ack: &Ack) {
     }
 }
 
-/// Asks the kernel. Sent twice, an ask is granted once: its number is the command's id.
-async fn answer(shared: &Shared, attempt: AttemptId, boot: &str, ask: AskIn) -> Answer {
-    let id = ask.id;
-    let refused = |reason| Answer {
-        id,
-        granted: false,
-        reason,
-    };
-    let (body, reason) = match ask.read() {
-        Ok(read) => read,
-        Err(why) => return refused(why),
-    };
-    let command = CommandId {
-        key: format!("ask/{attempt}/{boot}/{id}"),
-        content: format!("{body:?}"),
-    };
-    let ask = Command::Ask(Ask {
-        attempt,
-        body,
-        reason,
+/// What a trainer gets back.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reply {
+    /// Directives that wait, in order.
+    directives: Vec<DirectiveOut>,
+    /// What became of the batch's asks, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Answer>,
+    /// How soon to ask again, in milliseconds.
+    report_every_ms: u64,
+}
+
+fn reply(
+    shared: &Shared,
+    attempt: AttemptId,
+    cursor: DirectiveId,
+    done: &BTreeSet<DirectiveId>,
+    answers: Vec<Answer>,
+) -> Reply {
+    let state = shared.view.state();
+    let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
+        pending_directives(job, attempt, cursor, done)
+            .into_iter()
+            .map(DirectiveOut::of)
+            .collect()
     });
-    let by = format!("trainer of {attempt}");
-    match shared.inputs.command(by, Some(command), ask).await {
-        Ok(_) => Answer {
-            id,
-            granted: true,
-            reason: String::new(),
-        },
-        Err(error) => refused(error.to_string()),
+    Reply {
+        directives,
+        answers,
+        report_every_ms: REPORT_EVERY.as_millis(),
     }
 }

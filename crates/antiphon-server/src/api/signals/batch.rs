@@ -5,16 +5,15 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use antiphon_signals::Signal;
-use antiphon_types::{
-    Ack, AckBody, AskBody, AttemptId, Bytes, Checkpoint, DirectiveId, Millis, ShardOrigin,
-    Timestamp,
-};
+use antiphon_types::{Ack, AckBody, AttemptId, Bytes, Checkpoint, DirectiveId, Millis, Timestamp};
 use axum::http::{HeaderMap, StatusCode, header};
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::api::BODY_BYTES_MAX;
+use crate::api::asks::AskIn;
+use crate::api::origins::OriginIn;
 use crate::api::problem::Fault;
 
 /// Signals of one batch.
@@ -25,10 +24,6 @@ const ENTRIES_MAX: usize = 4_096;
 const PATH_MAX: usize = 4_096;
 /// Longest text that a trainer may put into the log.
 const TEXT_MAX: usize = 1_000;
-/// Longest name of a shard, category or source.
-pub(crate) const NAME_MAX: usize = 200;
-/// Shards that one shard may have been made from.
-const PARENTS_MAX: usize = 64;
 
 /// What a trainer sends.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -59,7 +54,6 @@ pub(crate) struct Batch<'a> {
     #[schema(value_type = Vec<Object>)]
     pub(crate) acks: Vec<AckIn>,
     #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
     pub(crate) asks: Vec<AskIn>,
 }
 
@@ -74,54 +68,6 @@ pub(crate) struct Attach {
     /// Where shards came from.
     #[schema(value_type = Object)]
     pub(crate) shards: BTreeMap<String, OriginIn>,
-}
-
-/// Where a shard came from.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct OriginIn {
-    category: String,
-    source: String,
-    chunk: String,
-    generator: String,
-    temperature: Option<f64>,
-    parents: Vec<String>,
-    code: String,
-    samples: Option<u64>,
-}
-
-impl OriginIn {
-    fn read(self) -> ShardOrigin {
-        let milli = |temperature: f64| (temperature * 1_000.0).round() as u32;
-        let usable = |temperature: &f64| (0.0..=1_000.0).contains(temperature);
-        ShardOrigin {
-            category: cut(self.category, NAME_MAX),
-            source: cut(self.source, NAME_MAX),
-            chunk: cut(self.chunk, NAME_MAX),
-            generator: cut(self.generator, NAME_MAX),
-            temperature_milli: self.temperature.filter(usable).map(milli),
-            parents: self
-                .parents
-                .into_iter()
-                .take(PARENTS_MAX)
-                .map(|parent| cut(parent, NAME_MAX))
-                .collect(),
-            code: cut(self.code, NAME_MAX),
-            made_by: None,
-            samples: self.samples,
-        }
-    }
-}
-
-impl Attach {
-    /// The origins of the shards that it names.
-    pub(crate) fn origins(&mut self) -> BTreeMap<String, ShardOrigin> {
-        std::mem::take(&mut self.shards)
-            .into_iter()
-            .take(ENTRIES_MAX)
-            .map(|(shard, origin)| (cut(shard, NAME_MAX), origin.read()))
-            .collect()
-    }
 }
 
 /// A checkpoint that is durable.
@@ -150,7 +96,7 @@ impl CheckpointIn {
             path: self.path,
             bytes: Bytes::new(self.bytes),
             save: Millis::from_millis(self.save_ms.clamp(0.0, 1e12) as u64),
-            manifest: cut(self.manifest.unwrap_or_default(), TEXT_MAX),
+            manifest: cut(self.manifest.unwrap_or_default()),
             at,
         })
     }
@@ -191,11 +137,11 @@ impl AckIn {
             AckBody::Applied { slot }
         } else if let Some(Rejected { reason }) = self.rejected {
             AckBody::Rejected {
-                reason: cut(reason, TEXT_MAX),
+                reason: cut(reason),
             }
         } else if let Some(Failed { error }) = self.failed {
             AckBody::Failed {
-                error: cut(error, TEXT_MAX),
+                error: cut(error),
             }
         } else {
             self.expired.map(|_| AckBody::Expired)?
@@ -204,64 +150,6 @@ impl AckIn {
             directive: DirectiveId(self.directive),
             body,
         })
-    }
-}
-
-/// Something that the trainer asks for.
-#[derive(Debug, Deserialize)]
-pub(crate) struct AskIn {
-    /// Its number among the sender's asks: sent twice, it is granted once.
-    #[serde(default)]
-    pub(crate) id: u64,
-    ask: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    gpus: Option<u32>,
-    #[serde(default)]
-    more_ms: Option<u64>,
-    #[serde(default)]
-    during_ms: Option<u64>,
-    #[serde(default)]
-    category: Option<String>,
-}
-
-impl AskIn {
-    /// What is asked for and why.
-    ///
-    /// # Errors
-    /// What is missing.
-    pub(crate) fn read(self) -> Result<(AskBody, String), String> {
-        let missing = |field: &str| format!("an ask for `{}` names its `{field}`", self.ask);
-        let span = |ms: Option<u64>, field: &str| {
-            let ms = ms.ok_or_else(|| missing(field))?;
-            Ok::<_, String>(Millis::from_millis(ms))
-        };
-        let body = match self.ask.as_str() {
-            "gpus" => AskBody::Gpus {
-                gpus: self.gpus.ok_or_else(|| missing("gpus"))?,
-            },
-            "time" => AskBody::Time {
-                more: span(self.more_ms, "more_ms")?,
-            },
-            "samples" => AskBody::Samples {
-                category: cut(
-                    self.category.clone().ok_or_else(|| missing("category"))?,
-                    NAME_MAX,
-                ),
-            },
-            "pause" => AskBody::Pause,
-            "protection" => AskBody::Protection {
-                during: span(self.during_ms, "during_ms")?,
-            },
-            other => {
-                return Err(format!(
-                    "there is no ask `{}`: there are gpus, time, samples, pause and protection",
-                    cut(other.to_owned(), NAME_MAX)
-                ));
-            }
-        };
-        Ok((body, cut(self.reason, TEXT_MAX)))
     }
 }
 
@@ -321,9 +209,9 @@ pub(crate) fn read(plain: &[u8]) -> Result<Batch<'_>, Fault> {
 }
 
 /// Bounds a text that is kept.
-pub(crate) fn cut(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+pub(crate) fn cut(mut text: String) -> String {
+    if text.len() > TEXT_MAX {
+        let end = (0..=TEXT_MAX).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
     }
     text
