@@ -48,9 +48,13 @@ pub(crate) fn direct(target: &Target, args: &DirectArgs) -> Result<ExitCode, Fai
 /// What is sent: `KEY=VALUE` by the names of the wire form, or shards with their weights.
 fn body(args: &DirectArgs) -> Result<Value, Failure> {
     let wrong = |why: String| {
-        Failure::new(Exit::Refused, "AP0501", format!("`{}` cannot be sent", args.what))
-            .why(why)
-            .help("see docs/concepts/directives.md for what each directive takes")
+        Failure::new(
+            Exit::Refused,
+            "AP0501",
+            format!("`{}` cannot be sent", args.what),
+        )
+        .why(why)
+        .help("see docs/concepts/directives.md for what each directive takes")
     };
     let mut body = Map::new();
     let mut weights = Map::new();
@@ -73,7 +77,8 @@ fn body(args: &DirectArgs) -> Result<Value, Failure> {
     let value = Value::Object(body);
     // What is misspelled is said here already.
     let read: Result<DirectiveBodyIn, _> = serde_json::from_value(value.clone());
-    read.map(|_| value).map_err(|error| wrong(error.to_string()))
+    read.map(|_| value)
+        .map_err(|error| wrong(error.to_string()))
 }
 
 fn send(
@@ -88,7 +93,10 @@ fn send(
     if json {
         render::json(&accepted);
     } else {
-        say(&format!("{} {done}", accepted.job.as_deref().unwrap_or(job)));
+        say(&format!(
+            "{} {done}",
+            accepted.job.as_deref().unwrap_or(job)
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -109,12 +117,20 @@ pub(crate) fn provenance(target: &Target, args: &ProvenanceArgs) -> Result<ExitC
             .collect();
         let there = match known.as_slice() {
             [] => "it names no shards".to_owned(),
-            some => format!("it knows {} shards, like {}", shards.shards.len(), some.join(", ")),
+            some => format!(
+                "it knows {} shards, like {}",
+                shards.shards.len(),
+                some.join(", ")
+            ),
         };
-        let what = format!("nothing is known of shard `{}` in {}", plain(&args.shard), shards.job);
-        return Err(Failure::new(Exit::Refused, "AP0508", what)
-            .why(there)
-            .help("give `--job`, or name its shards in the job file with `[data] shards = \"FILE\"`"));
+        let what = format!(
+            "nothing is known of shard `{}` in {}",
+            plain(&args.shard),
+            shards.job
+        );
+        return Err(Failure::new(Exit::Refused, "AP0508", what).why(there).help(
+            "give `--job`, or name its shards in the job file with `[data] shards = \"FILE\"`",
+        ));
     };
     if args.json {
         render::json(&family.views());
@@ -161,8 +177,10 @@ struct Family<'a> {
 
 impl<'a> Family<'a> {
     fn of(shard: &str, shards: &'a [OriginView]) -> Option<Self> {
-        let by_id: BTreeMap<&str, &OriginView> =
-            shards.iter().map(|known| (known.id.as_str(), known)).collect();
+        let by_id: BTreeMap<&str, &OriginView> = shards
+            .iter()
+            .map(|known| (known.id.as_str(), known))
+            .collect();
         let shard = *by_id.get(shard)?;
         Some(Self { shard, by_id })
     }
@@ -184,7 +202,9 @@ impl<'a> Family<'a> {
 
     fn children(&self) -> Vec<&'a OriginView> {
         let others = self.by_id.values().copied();
-        others.filter(|other| other.parents.contains(&self.shard.id)).collect()
+        others
+            .filter(|other| other.parents.contains(&self.shard.id))
+            .collect()
     }
 
     fn views(&self) -> BTreeMap<&'static str, Vec<&'a OriginView>> {
@@ -218,7 +238,10 @@ impl<'a> Family<'a> {
     fn drawn(&self, job: &str) -> String {
         let mut text = format!("{}  in {job}\n", told(self.shard));
         self.draw_parents(self.shard, "", &mut BTreeSet::new(), &mut text);
-        for (title, shards) in [("siblings", self.siblings()), ("made from it", self.children())] {
+        for (title, shards) in [
+            ("siblings", self.siblings()),
+            ("made from it", self.children()),
+        ] {
             if !shards.is_empty() {
                 text += &format!("{title}\n");
             }
@@ -239,7 +262,11 @@ impl<'a> Family<'a> {
     ) {
         for (index, parent) in of.parents.iter().enumerate() {
             let last = index + 1 == of.parents.len();
-            let (branch, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            let (branch, below) = if last {
+                ("└─ ", "   ")
+            } else {
+                ("├─ ", "│  ")
+            };
             let known = self.by_id.get(parent.as_str());
             let line = known.map_or_else(
                 || format!("{}  (nothing is known of it)", plain(parent)),
@@ -265,10 +292,15 @@ fn told(shard: &OriginView) -> String {
     let maker = if shard.generator.is_empty() {
         String::new()
     } else {
-        let degrees = shard.temperature.map(|degrees| format!(" at temperature {degrees}"));
+        let degrees = shard
+            .temperature
+            .map(|degrees| format!(" at temperature {degrees}"));
         format!("by {}{}", shard.generator, degrees.unwrap_or_default())
     };
-    let attempt = shard.made_by.as_ref().map(|attempt| format!("in {attempt}"));
+    let attempt = shard
+        .made_by
+        .as_ref()
+        .map(|attempt| format!("in {attempt}"));
     let code = Some(&shard.code).filter(|code| !code.is_empty());
     let parts = [
         shard.category.clone(),
@@ -278,7 +310,11 @@ fn told(shard: &OriginView) -> String {
         code.map(|code| format!("code {code}")).unwrap_or_default(),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let flags: String = shard.findings.iter().map(|what| format!("  [{what}]")).collect();
+    let flags: String = shard
+        .findings
+        .iter()
+        .map(|what| format!("  [{what}]"))
+        .collect();
     let about = if parts.is_empty() {
         String::new()
     } else {

@@ -80,12 +80,18 @@ async fn put(
         body: body.clone(),
         reason,
     });
-    let answer = shared.inputs.command(attempt.to_string(), None, command).await;
+    let answer = shared
+        .inputs
+        .command(attempt.to_string(), None, command)
+        .await;
     match answer {
         Ok(_) => {
             let state = shared.view.state();
             let job = state.job(attempt.job);
-            Ok((true, job.map_or_else(String::new, |job| granted(job, &body))))
+            Ok((
+                true,
+                job.map_or_else(String::new, |job| granted(job, &body)),
+            ))
         }
         Err(Refused::Rejection(rejection)) => Ok((false, rejection.to_string())),
         Err(other) => Err(other.into()),
@@ -108,7 +114,12 @@ fn granted(job: &Job, body: &AskBody) -> String {
             let made_by = runs.rev().find(|run| run.category == *category);
             made_by.map_or_else(
                 || format!("a data job makes samples of `{category}`"),
-                |run| format!("{} makes samples of `{category}` by `{}`", run.job, run.method),
+                |run| {
+                    format!(
+                        "{} makes samples of `{category}` by `{}`",
+                        run.job, run.method
+                    )
+                },
             )
         }
         AskBody::Pause => "it saves a checkpoint and waits for `antiphon release`".into(),
