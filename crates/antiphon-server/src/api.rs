@@ -127,7 +127,10 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{job}/preempt", post(jobs::preempt))
         .route("/v1/jobs/{job}/directives", post(jobs::direct))
         .route("/v1/jobs/{job}/approve", post(loops::approve))
-        .route("/v1/jobs/{job}/directives/{directive}/undo", post(loops::undo))
+        .route(
+            "/v1/jobs/{job}/directives/{directive}/undo",
+            post(loops::undo),
+        )
         .route("/v1/jobs/{job}/shards", get(loops::shards))
         .route("/v1/jobs/{job}/output", get(output::output))
         .route("/v1/events", get(events::events))

@@ -100,7 +100,10 @@ async fn put(
         Ok(_) => {
             let state = shared.view.state();
             let job = state.job(attempt.job);
-            Ok((true, job.map_or_else(String::new, |job| granted(job, &body))))
+            Ok((
+                true,
+                job.map_or_else(String::new, |job| granted(job, &body)),
+            ))
         }
         Err(Refused::Rejection(rejection)) => Ok((false, rejection.to_string())),
         Err(other) => Err(other.into()),
@@ -123,7 +126,12 @@ fn granted(job: &Job, body: &AskBody) -> String {
             let made_by = runs.rev().find(|run| run.category == *category);
             made_by.map_or_else(
                 || format!("a data job makes samples of `{category}`"),
-                |run| format!("{} makes samples of `{category}` by `{}`", run.job, run.method),
+                |run| {
+                    format!(
+                        "{} makes samples of `{category}` by `{}`",
+                        run.job, run.method
+                    )
+                },
             )
         }
         AskBody::Pause => "it saves a checkpoint and waits for `antiphon release`".into(),

@@ -53,7 +53,11 @@ pub(crate) async fn undo(
         ));
     };
     let directive = DirectiveId(number);
-    on_job(&shared, &headers, &job, |job| Command::Undo { job, directive }).await
+    on_job(&shared, &headers, &job, |job| Command::Undo {
+        job,
+        directive,
+    })
+    .await
 }
 
 /// Where a job's shards came from.

@@ -68,8 +68,13 @@ impl OriginIn {
 /// Every shard of a job whose origin is known, with what rules say of it now.
 pub(super) fn shown(job: &Job) -> Vec<OriginView> {
     let said = |name: &String| {
-        let findings = job.steering.all().filter(|record| record.diagnosis.subject == *name);
-        findings.map(|record| record.diagnosis.verdict.to_string()).collect()
+        let findings = job
+            .steering
+            .all()
+            .filter(|record| record.diagnosis.subject == *name);
+        findings
+            .map(|record| record.diagnosis.verdict.to_string())
+            .collect()
     };
     let view = |(name, origin): (&String, &ShardOrigin)| OriginView {
         id: name.clone(),
@@ -77,7 +82,9 @@ pub(super) fn shown(job: &Job) -> Vec<OriginView> {
         source: origin.source.clone(),
         chunk: origin.chunk.clone(),
         generator: origin.generator.clone(),
-        temperature: origin.temperature_milli.map(|milli| f64::from(milli) / 1_000.0),
+        temperature: origin
+            .temperature_milli
+            .map(|milli| f64::from(milli) / 1_000.0),
         parents: origin.parents.clone(),
         code: origin.code.clone(),
         made_by: origin.made_by.map(|attempt| attempt.to_string()),

@@ -13,8 +13,8 @@ use antiphon_types::{
 };
 
 use super::model::{
-    ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail, JobSummary, RoleView,
-    ShardView, SignalsView, StartView, TaskView,
+    ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
+    JobSummary, RoleView, ShardView, SignalsView, StartView, TaskView,
 };
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
 use super::{Shared, now};
@@ -250,7 +250,9 @@ fn said_of(job: &Job, shard: &str) -> Option<String> {
     let mut of_shard = findings.filter(|record| {
         record.diagnosis.subject == shard && record.stage != FindingStage::Cleared
     });
-    of_shard.next().map(|record| record.diagnosis.verdict.to_string())
+    of_shard
+        .next()
+        .map(|record| record.diagnosis.verdict.to_string())
 }
 
 fn checkpoint(saved: &Checkpoint) -> CheckpointView {
