@@ -27,7 +27,8 @@ const HEART_SHARE: f64 = 0.5;
 const TICKS_IN_ROW: u32 = 2;
 /// Standard errors between what is and what is chance.
 const ERRORS: f64 = 2.0;
-/// A gap that closes within so many ticks at its present pace belongs to a hard shard that is being learned.
+/// A gap that narrows, and within one standard error of its pace would close in so many ticks, belongs to a hard shard that
+/// is being learned.
 const CLOSES_TICKS: f64 = 10.0;
 /// After so many ticks a quarantine ends with a trial; each that fails doubles the next.
 const TRIAL_AFTER_TICKS: u64 = 20;
@@ -197,8 +198,7 @@ impl Tick {
         let Some((slope, error)) = shard.slope(|past| past.gap) else {
             return Look::Unknown;
         };
-        let closing =
-            slope + ERRORS * error < 0.0 && gap.value + CLOSES_TICKS * slope < self.threshold;
+        let closing = slope < 0.0 && gap.value + CLOSES_TICKS * (slope - error) < self.threshold;
         let sure = gap.value - ERRORS * gap.error > self.threshold / 2.0;
         if !sure || closing || self.category_explains(stream, shard, gap.value) {
             return Look::Fine;
@@ -223,7 +223,7 @@ impl Tick {
             return Look::Unknown;
         };
         let limit = self.heart(probe);
-        let closing = slope - ERRORS * error > 0.0 && gap.value + CLOSES_TICKS * slope > -limit;
+        let closing = slope > 0.0 && gap.value + CLOSES_TICKS * (slope + error) > -limit;
         let sure = gap.value + ERRORS * gap.error < -limit / 2.0;
         // A probe that lies between easy and hard shards makes the easy ones look learned by heart.
         let hardest = self.gaps[shard.category].highest_without(gap.value);
