@@ -13,6 +13,7 @@
 
 mod conclusion;
 mod context;
+mod gap;
 mod mix;
 mod names;
 mod progress;

@@ -117,7 +117,7 @@ fn propose(stream: &Stream, watched: &[Watched], old: &[f64], starving: &[bool])
         .zip(old)
         .map(|((watched, shard), old)| match watched.standing {
             Standing::Out { share, .. } => Some(share),
-            Standing::Trial { .. } => Some(TRIAL_SHARE),
+            Standing::Trial => Some(TRIAL_SHARE),
             // Nothing was heard of it: paused by its owner, or its loss is not a number. It keeps what it has.
             Standing::Trusted => (!shard.heard).then_some(*old),
         })
@@ -333,7 +333,7 @@ impl Mix {
             match watched.standing {
                 Standing::Trusted => (),
                 Standing::Out { share: capped, .. } => *share = capped,
-                Standing::Trial { .. } => *share = TRIAL_SHARE,
+                Standing::Trial => *share = TRIAL_SHARE,
             }
         }
         self.told.clone_from(&held.shares);
@@ -377,7 +377,7 @@ fn evidence(
             let shard = &stream.shards[*index];
             let why = match watched[*index].standing {
                 Standing::Out { verdict, .. } => format!("out as {verdict}"),
-                Standing::Trial { .. } => "on trial".to_owned(),
+                Standing::Trial => "on trial".to_owned(),
                 Standing::Trusted if watched[*index].doubted() => {
                     shard.gap(0.0).map_or_else(String::new, |gap| {
                         format!("gap {:+.2}, far above its siblings", gap.value)
