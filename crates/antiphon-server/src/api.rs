@@ -14,6 +14,7 @@ mod origins;
 mod output;
 mod problem;
 mod render;
+mod series;
 mod signals;
 pub(crate) mod teams;
 mod why;
@@ -86,6 +87,7 @@ pub(crate) struct Shared {
         loops::approve,
         loops::undo,
         loops::shards,
+        series::series,
         output::output,
         events::events,
         signals::signals,
@@ -132,6 +134,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
             post(loops::undo),
         )
         .route("/v1/jobs/{job}/shards", get(loops::shards))
+        .route("/v1/jobs/{job}/series", get(series::series))
         .route("/v1/jobs/{job}/output", get(output::output))
         .route("/v1/events", get(events::events))
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::user));

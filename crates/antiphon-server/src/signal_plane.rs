@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_signals::{Context, JobWindow, Latest, Point, ShardLoss, Signal};
+use antiphon_signals::{Context, Forecast, JobWindow, Latest, Point, ShardLoss, Signal};
 use antiphon_types::{AttemptId, Finding, JobId, Millis, Timestamp};
 
 /// Jobs remembered, newest first: bounds memory whatever is sent.
@@ -38,6 +38,7 @@ pub(crate) struct Shown {
     pub(crate) shards: Vec<ShardLoss>,
     pub(crate) count: u64,
     pub(crate) dropped: u64,
+    pub(crate) forecast: Option<Forecast>,
 }
 
 /// A batch as it is counted.
@@ -86,7 +87,14 @@ impl SignalPlane {
     }
 
     /// Tells a window that a checkpoint is durable.
-    pub(crate) fn checkpointed(&self, attempt: AttemptId, step: u64, bytes: u64, save: Millis, at: Timestamp) {
+    pub(crate) fn checkpointed(
+        &self,
+        attempt: AttemptId,
+        step: u64,
+        bytes: u64,
+        save: Millis,
+        at: Timestamp,
+    ) {
         self.with(attempt, |window| {
             window.checkpointed(step, bytes, save.as_millis() as f64, at);
         });
@@ -137,7 +145,8 @@ impl SignalPlane {
             latest: reports.window.latest().clone(),
             shards: reports.window.shards(),
             count: reports.count,
-            dropped: reports.dropped,
+            dropped: reports.dropped + reports.window.dropped(),
+            forecast: reports.window.forecast(),
         })
     }
 

@@ -35,8 +35,9 @@ pub(super) fn told_of_shards(
     told: &BTreeMap<String, OriginIn>,
     known: Option<&BTreeMap<String, ShardOrigin>>,
 ) -> Option<Observation> {
-    let is_new =
-        |(name, origin): &(String, ShardOrigin)| known.and_then(|known| known.get(name)) != Some(origin);
+    let is_new = |(name, origin): &(String, ShardOrigin)| {
+        known.and_then(|known| known.get(name)) != Some(origin)
+    };
     let named = told.iter().filter(|(name, _)| !name.is_empty());
     let shards: BTreeMap<String, ShardOrigin> = named
         .take(SHARDS_MAX)

@@ -16,6 +16,7 @@ use super::model::{
     ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
     JobSummary, RoleView, ShardView, SignalsView, StartView, TaskView,
 };
+use super::series::convergence;
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
 use super::{Shared, now};
 
@@ -198,7 +199,9 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
             step_ms: shown.latest.step_ms,
             tokens_per_s: shown.latest.tokens_per_s,
             at_ms: shown.latest.at.as_millis(),
+            count: shown.count,
             dropped: shown.dropped,
+            forecast: shown.forecast.as_ref().map(convergence),
         }),
     }
 }

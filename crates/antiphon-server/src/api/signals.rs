@@ -133,7 +133,9 @@ async fn take_hello(shared: &Shared, attempt: AttemptId, attach: Attach) -> Resu
     }
     if let Some(shards) = shards {
         shared.inputs.observe(shards).await?;
-        shared.signals.set_context(attempt, context(shared, attempt));
+        shared
+            .signals
+            .set_context(attempt, context(shared, attempt));
     }
     Ok(())
 }
@@ -145,7 +147,10 @@ fn context(shared: &Shared, attempt: AttemptId) -> Context {
         return Context::default();
     };
     let failed = |past: &&AttemptRecord| {
-        matches!(past.outcome, Outcome::Retried { .. } | Outcome::Failed { .. })
+        matches!(
+            past.outcome,
+            Outcome::Retried { .. } | Outcome::Failed { .. }
+        )
     };
     let ran = |past: &AttemptRecord| past.ended.since(past.started.unwrap_or(past.launched));
     let noise = |(shard, record): (&String, &FindingRecord)| {
@@ -156,7 +161,11 @@ fn context(shared: &Shared, attempt: AttemptId) -> Context {
     Context {
         gpus: u32::try_from(job.spec.gpus().thousandths().div_ceil(1_000)).unwrap_or(u32::MAX),
         failures: u32::try_from(job.attempts.iter().filter(failed).count()).unwrap_or(u32::MAX),
-        ran: job.attempts.iter().map(ran).fold(Millis::ZERO, |all, one| all + one),
+        ran: job
+            .attempts
+            .iter()
+            .map(ran)
+            .fold(Millis::ZERO, |all, one| all + one),
         quarantined: findings.into_iter().flatten().filter_map(noise).collect(),
         checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.get()),
         shards: job.spec.data.shards.clone(),

@@ -140,9 +140,7 @@ impl AckIn {
                 reason: cut(reason),
             }
         } else if let Some(Failed { error }) = self.failed {
-            AckBody::Failed {
-                error: cut(error),
-            }
+            AckBody::Failed { error: cut(error) }
         } else {
             self.expired.map(|_| AckBody::Expired)?
         };
@@ -176,7 +174,11 @@ pub(crate) fn plain<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [
     }
     if inflated.len() > BODY_BYTES_MAX {
         let detail = format!("the batch is larger than {BODY_BYTES_MAX} bytes");
-        return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, detail, "send smaller batches"));
+        return Err(refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            detail,
+            "send smaller batches",
+        ));
     }
     Ok(Cow::Owned(inflated))
 }
