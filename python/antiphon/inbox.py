@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .directive import COMPUTE, KNOWN, Directive
+from .directive import COMPUTE, KNOWN, SAVED, Directive
 from .version import __version__
 
 
@@ -54,7 +54,7 @@ class Inbox:
         for, and an attempt that resumes from it must not be asked again.
         """
         with self._lock:
-            asked = {number for number, directive in self._in_hand.items() if directive.do in COMPUTE}
+            asked = {number for number, directive in self._in_hand.items() if directive.do in SAVED}
             then = Inbox(cursor=self.cursor, done=self.done | asked)
             then._close_gap()
             return {"cursor": then.cursor, "done": sorted(then.done)}

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .directive import COMPUTE, Directive
+from .directive import SAVED, Directive
 from .environment import Environment
 from .inbox import Inbox, Ready
 from .outbox import Outbox
@@ -185,7 +185,7 @@ class Job:
         with self._quiet:
             ready = self._inbox.ready(slot, int(time.time() * 1000)) if self._sender is not None else Ready()
             for directive in ready.directives:
-                if directive.id is not None and directive.do in COMPUTE:
+                if directive.id is not None and directive.do in SAVED:
                     self._asked_at_step[directive.id] = step
             for ack in ready.acks:
                 self._send(ack)
