@@ -114,6 +114,9 @@ class Directive:
     @classmethod
     def from_wire(cls, fields: Mapping[str, Any]) -> Directive:
         """Reads one entry of an answer. Raises ValueError when it has no usable id or name."""
+        if "action" in fields and "do" not in fields:
+            # The other form of the wire: {"action": "augment_shard", "shard_id": ...}.
+            fields = {**fields, "do": fields["action"], "shard": fields.get("shard", fields.get("shard_id"))}
         number, do = fields.get("id"), fields.get("do")
         if not _is_whole(number, least=1) or not isinstance(do, str):
             raise ValueError(f"not a directive: {str(dict(fields))[:200]}")
