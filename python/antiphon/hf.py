@@ -10,7 +10,6 @@ Training is the Trainer's: same loss, same optimizer, same files in a checkpoint
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -10,14 +10,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import _paths  # noqa: F401
-import tiny
 import torch
-from fake_server import FakeServer, fake_server, until
 from transformers import TrainerCallback
 
+import _paths  # noqa: F401
 import antiphon
+import tiny
 from antiphon import hf, seal
+from fake_server import FakeServer, fake_server, until
 
 
 class Losses(TrainerCallback):  # type: ignore[misc]
@@ -89,7 +89,7 @@ class Reporting(Served):
             self.assertEqual({signal["shard"] for signal in by_step[step]}, shards)
             self.assertEqual(sum(signal["samples"] for signal in by_step[step]), 8)
             # The loss of the step is that of its tokens; so are those of the shards.
-            tokens = {shard: 0 for shard in shards}
+            tokens = dict.fromkeys(shards, 0)
             for draw in drawn:
                 tokens[draw.shard] += sum(label != -100 for label in stream.row(draw)["labels"][1:])
             mean = sum(signal["loss"] * tokens[signal["shard"]] for signal in by_step[step]) / sum(tokens.values())
@@ -215,8 +215,6 @@ class Saving(Served):
         class Script(TrainerCallback):  # type: ignore[misc]
             def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 steps.append(state.global_step)
-                if state.global_step == 1 and len(steps) == 1:
-                    until(lambda: job._inbox.stirred, "the checkpoint directive")
                 if state.global_step == 4 and len(server.directives) == 1:
                     loop.settle()
                     server.directives += [
@@ -225,9 +223,10 @@ class Saving(Served):
                     ]
                     until(lambda: {2, 3} <= set(job._inbox._waiting), "what is to be undone, and the rollback")
                 if len(steps) > 1 and state.global_step <= steps[-2]:
-                    until(lambda: 2 in job._inbox._waiting, "what the rollback undid")
+                    until(lambda: 2 in job._inbox._waiting or job.state()["cursor"] == 3, "what was undone")
 
         trainer.add_callback(Script())
+        until(lambda: job._inbox.stirred, "the checkpoint directive")
         trainer.train()
         job.close()
         self.assertEqual(trainer.state.global_step, 12)

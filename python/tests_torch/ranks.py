@@ -1,0 +1,187 @@
+"""A small causal model trained by several ranks, with a script of resizes inside accumulation. It asserts nothing.
+
+    python ranks.py DIRECTORY --ranks 4 --resize 2.1=2 --resize 4.3=4 --steps 6
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import _paths  # noqa: F401
+import torch
+from torch import nn
+
+from antiphon.ckpt import Snapshotter
+from antiphon.data import MixedStream
+from antiphon.elastic import Control, Gang
+
+VOCABULARY, LENGTH = 64, 16
+MICRO_STEPS, MICRO_ROWS = 4, 4
+
+
+class Model(nn.Module):
+    """A two-layer causal transformer; `width` sets how much there is to save."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True) for _ in range(2)
+        )
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, ids: Any) -> Any:
+        hidden = self.embed(ids)
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        for layer in self.layers:
+            hidden = layer(hidden, src_mask=mask, is_causal=True)
+        return self.head(hidden)
+
+
+def row(shard: int, number: int) -> list[int]:
+    draw = torch.Generator().manual_seed(shard * 1_000_003 + number % 500)
+    return torch.randint(0, VOCABULARY >> shard, (LENGTH + 1,), generator=draw).tolist()
+
+
+def stream() -> MixedStream:
+    return MixedStream({"a": lambda n: row(0, n), "b": lambda n: row(1, n), "c": lambda n: row(2, n)}, seed=11)
+
+
+def build(kind: str, width: int) -> tuple[Any, Any]:
+    torch.manual_seed(3)
+    model: Any = Model(width)
+    if kind == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif kind == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def train(gang: Gang, options: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    directory = Path(options.directory)
+    orders = dict(options.resize)
+    ordered_at: float | None = None
+    while True:
+        built_at = time.time()
+        model, optimizer = build(options.kind, options.width)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + step))
+        mix = stream()
+        snapshots = Snapshotter(directory / "snapshots", compression=options.compression)
+        position = snapshots.resume(model, optimizer, stateful={"scheduler": scheduler}, stream=mix)
+        step, micro, slot, loss_sum = (
+            (position.step, position.micro_index, position.slot, position.loss_sum) if position else (0, 0, 0, 0.0)
+        )
+        resumed_at = time.time()
+        first = True
+        resized = False
+        while step < options.steps:
+            if micro == 0:
+                optimizer.zero_grad()
+            tokens = gang.sum(MICRO_ROWS * MICRO_STEPS * LENGTH / gang.world)
+            while micro < MICRO_STEPS:
+                samples = mix.rows(slot, MICRO_ROWS, gang.rank, gang.world)
+                ids = torch.tensor([sample.row for sample in samples])
+                puts_off = options.kind == "ddp" and micro < MICRO_STEPS - 1
+                with model.no_sync() if puts_off else nullcontext():
+                    logits = model(ids[:, :-1])
+                    loss = nn.functional.cross_entropy(
+                        logits.reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1), reduction="sum"
+                    )
+                    # The reduction is a mean over the ranks, the loss one over the tokens of all of them.
+                    (loss * gang.world / tokens).backward()
+                loss_sum += gang.sum(loss.item()) / tokens
+                slot, micro = slot + MICRO_ROWS, micro + 1
+                if first and gang.rank == 0:
+                    _note(
+                        directory,
+                        {
+                            "ranks": gang.world,
+                            "resumed": position is not None,
+                            "order_to_micro_step_s": time.time() - ordered_at if ordered_at else None,
+                            "rebuild_s": resumed_at - built_at,
+                            "started_at": built_at,
+                            "first_micro_step_at": time.time(),
+                        },
+                    )
+                first = False
+                ranks = orders.pop((step, micro), None)
+                if ranks is not None and (position is None or (position.step, position.micro_index) != (step, micro)):
+                    ordered_at = time.time()
+                    pending = snapshots.take(
+                        model,
+                        optimizer,
+                        step=step,
+                        micro_index=micro,
+                        slot=slot,
+                        loss_sum=loss_sum,
+                        stateful={"scheduler": scheduler},
+                        stream=mix,
+                    )
+                    pending.wait()
+                    if gang.rank == 0:
+                        _note(directory, {"copy_ms": pending.copy_ms, "save_ms": snapshots.save_ms})
+                    if options.relaunch:
+                        return
+                    del model, optimizer, scheduler, snapshots
+                    if not gang.resize(ranks):
+                        return
+                    resized = True
+                    break
+            if resized:
+                break
+            optimizer.step()
+            scheduler.step()
+            step, micro = step + 1, 0
+            if gang.rank == 0:
+                _note(directory, {"step": step, "loss": loss_sum, "ranks": gang.world})
+            loss_sum = 0.0
+        if not resized:
+            return
+
+
+def _note(directory: Path, entry: dict[str, Any]) -> None:
+    with open(directory / "notes.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def notes(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "notes.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def order(text: str) -> tuple[tuple[int, int], int]:
+    """``2.1=4``: after micro-step 1 of the step that follows step 2, go on with 4 ranks."""
+    place, _, ranks = text.partition("=")
+    step, _, micro = place.partition(".")
+    return (int(step), int(micro)), int(ranks)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--resize", type=order, action="append", default=[])
+    parser.add_argument("--kind", choices=("fsdp", "ddp", "plain"), default="fsdp")
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--compression", default="none")
+    parser.add_argument("--relaunch", action="store_true", help="end at the first order in place of resizing")
+    options = parser.parse_args()
+    Path(options.directory).mkdir(parents=True, exist_ok=True)
+    return Control(lambda gang: train(gang, options), options.ranks).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
