@@ -17,7 +17,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -228,18 +228,20 @@ class Snapshotter:
     ) -> Path:
         name = f"snapshot-{plain['step']}.{plain['micro_index']}"
         aside, final = self.directory / f".{name}", self.directory / name
-        if self._rank == 0:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-        self._meet()
-        extensions = {"none": [], "gzip": [Gzip()], "zstd": [ZStandard()] if self._compression == "zstd" else []}
-        writer = dcp.FileSystemWriter(aside, sync_files=True, _extensions=extensions[self._compression])
-        dcp.save(tensors, storage_writer=writer, process_group=self._group, no_dist=self._group is None)
-        torch.save(randoms, aside / f"random-{self._rank}.pt")
-        if self._rank == 0:
-            torch.save(stateful, aside / _STATEFUL)
-        self._meet()
-        if self._rank == 0:
+
+        def prepare() -> None:
+            if self._rank == 0:
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir(parents=True)
+
+        def save_rest() -> None:
+            torch.save(randoms, aside / f"random-{self._rank}.pt")
+            if self._rank == 0:
+                torch.save(stateful, aside / _STATEFUL)
+
+        def finish() -> None:
+            if self._rank != 0:
+                return
             shutil.rmtree(final, ignore_errors=True)
             aside.rename(final)
             sealed = seal.seal(final, plain)
@@ -247,10 +249,32 @@ class Snapshotter:
             if job is not None:
                 job.checkpointed(plain["step"], self._name_for(job, final), sealed.bytes, took_ms, sealed.manifest)
             self._drop_old()
-        self._meet()
+
+        extensions = {"none": [], "gzip": [Gzip()], "zstd": [ZStandard()] if self._compression == "zstd" else []}
+        self._together(prepare)
+        writer = dcp.FileSystemWriter(aside, sync_files=True, _extensions=extensions[self._compression])
+        dcp.save(tensors, storage_writer=writer, process_group=self._group, no_dist=self._group is None)
+        self._together(save_rest)
+        self._together(finish)
         took_ms = (time.monotonic() - start) * 1000
         self.save_ms = took_ms if self.save_ms == 0 else 0.5 * (self.save_ms + took_ms)
         return final
+
+    def _together(self, do: Callable[[], None]) -> None:
+        """Does something on every rank, and fails on every rank where one fails: none waits for what never comes."""
+        errors: list[str | None] = [None] * self._world
+        mine = None
+        try:
+            do()
+        except Exception as error:
+            mine = f"rank {self._rank}: {type(error).__name__}: {error}"
+        if self._group is not None:
+            dist.all_gather_object(errors, mine, group=self._group)
+        else:
+            errors = [mine]
+        failed = [error for error in errors if error is not None]
+        if failed:
+            raise SnapshotError("; ".join(failed))
 
     def _name_for(self, job: Job, path: Path) -> str:
         directory = job.environment.checkpoint_dir
@@ -289,10 +313,6 @@ class Snapshotter:
         whole = [path for path in self.directory.glob("snapshot-*") if seal.serial_of(path)]
         for old in sorted(whole, key=seal.serial_of)[: -self._keep]:
             shutil.rmtree(old, ignore_errors=True)
-
-    def _meet(self) -> None:
-        if self._group is not None:
-            dist.barrier(group=self._group)
 
 
 class Gzip(StreamTransformExtension):  # type: ignore[misc]

@@ -109,7 +109,8 @@ class Control:
         self._processes: dict[int, Any] = {}
 
     def run(self) -> int:
-        # The first use of FSDP2 imports for seconds: once here, and not in every rank that is forked.
+        # The first use of FSDP2 imports these for seconds: once here, and not in every rank that is forked.
+        import torch._dynamo
         import torch.distributed.fsdp
 
         if self._prepare is not None:

@@ -1,15 +1,20 @@
-"""A small causal model trained by several ranks, with a script of resizes inside accumulation. It asserts nothing.
+"""A small causal model trained by several ranks that are resized inside accumulation. It asserts nothing.
 
-    python ranks.py DIRECTORY --ranks 4 --resize 2.1=2 --resize 4.3=4 --steps 6
+Runs scenarios one after another in processes forked from one that has imported PyTorch, each in its own directory:
+
+    python ranks.py DIRECTORY '{"name": "resized", "ranks": 4, "orders": {"2.2": 2, "4.3": 4}}' ...
+
+``2.2`` is the place after micro-step 2 of the step that follows step 2.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +74,30 @@ def build(kind: str, width: int) -> tuple[Any, Any]:
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
-def train(gang: Gang, options: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class Scenario:
+    """One run."""
+
+    name: str
+    ranks: int = 4
+    steps: int = 6
+    orders: dict[str, int] = field(default_factory=dict)
+    kind: str = "fsdp"
+    width: int = 32
+    compression: str = "none"
+    relaunches: bool = False  # Ends at the first order in place of resizing.
+
+
+def train(gang: Gang, scenario: Scenario, directory: Path) -> None:
     torch.set_num_threads(1)
-    directory = Path(options.directory)
-    orders = dict(options.resize)
+    orders = dict(scenario.orders)
     ordered_at: float | None = None
     while True:
         built_at = time.time()
-        model, optimizer = build(options.kind, options.width)
+        model, optimizer = build(scenario.kind, scenario.width)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + step))
         mix = stream()
-        snapshots = Snapshotter(directory / "snapshots", compression=options.compression)
+        snapshots = Snapshotter(directory / "snapshots", compression=scenario.compression)
         position = snapshots.resume(model, optimizer, stateful={"scheduler": scheduler}, stream=mix)
         step, micro, slot, loss_sum = (
             (position.step, position.micro_index, position.slot, position.loss_sum) if position else (0, 0, 0, 0.0)
@@ -87,22 +105,23 @@ def train(gang: Gang, options: argparse.Namespace) -> None:
         resumed_at = time.time()
         first = True
         resized = False
-        while step < options.steps:
+        while step < scenario.steps:
             if micro == 0:
                 optimizer.zero_grad()
             tokens = gang.sum(MICRO_ROWS * MICRO_STEPS * LENGTH / gang.world)
             while micro < MICRO_STEPS:
                 samples = mix.rows(slot, MICRO_ROWS, gang.rank, gang.world)
                 ids = torch.tensor([sample.row for sample in samples])
-                puts_off = options.kind == "ddp" and micro < MICRO_STEPS - 1
+                puts_off = scenario.kind == "ddp" and micro < MICRO_STEPS - 1
                 with model.no_sync() if puts_off else nullcontext():
                     logits = model(ids[:, :-1])
-                    loss = nn.functional.cross_entropy(
-                        logits.reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1), reduction="sum"
+                    of_tokens = nn.functional.cross_entropy(
+                        logits.reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1), reduction="none"
                     )
+                    loss = of_tokens.sum()
                     # The reduction is a mean over the ranks, the loss one over the tokens of all of them.
                     (loss * gang.world / tokens).backward()
-                loss_sum += gang.sum(loss.item()) / tokens
+                loss_sum += gang.sum(of_tokens.detach().double().sum().item()) / tokens
                 slot, micro = slot + MICRO_ROWS, micro + 1
                 if first and gang.rank == 0:
                     _note(
@@ -117,7 +136,7 @@ def train(gang: Gang, options: argparse.Namespace) -> None:
                         },
                     )
                 first = False
-                ranks = orders.pop((step, micro), None)
+                ranks = orders.pop(f"{step}.{micro}", None)
                 if ranks is not None and (position is None or (position.step, position.micro_index) != (step, micro)):
                     ordered_at = time.time()
                     pending = snapshots.take(
@@ -133,7 +152,9 @@ def train(gang: Gang, options: argparse.Namespace) -> None:
                     pending.wait()
                     if gang.rank == 0:
                         _note(directory, {"copy_ms": pending.copy_ms, "save_ms": snapshots.save_ms})
-                    if options.relaunch:
+                    if scenario.relaunches:
+                        if gang.rank == 0:
+                            _note(directory, {"ordered_at": ordered_at})
                         return
                     del model, optimizer, scheduler, snapshots
                     if not gang.resize(ranks):
@@ -161,26 +182,16 @@ def notes(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "notes.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def order(text: str) -> tuple[tuple[int, int], int]:
-    """``2.1=4``: after micro-step 1 of the step that follows step 2, go on with 4 ranks."""
-    place, _, ranks = text.partition("=")
-    step, _, micro = place.partition(".")
-    return (int(step), int(micro)), int(ranks)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("directory")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--resize", type=order, action="append", default=[])
-    parser.add_argument("--kind", choices=("fsdp", "ddp", "plain"), default="fsdp")
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--compression", default="none")
-    parser.add_argument("--relaunch", action="store_true", help="end at the first order in place of resizing")
-    options = parser.parse_args()
-    Path(options.directory).mkdir(parents=True, exist_ok=True)
-    return Control(lambda gang: train(gang, options), options.ranks).run()
+    directory, *texts = sys.argv[1:]
+    for text in texts:
+        scenario = Scenario(**json.loads(text))
+        own = Path(directory) / scenario.name
+        own.mkdir(parents=True, exist_ok=True)
+        code = Control(partial(train, scenario=scenario, directory=own), scenario.ranks).run()
+        if code != 0:
+            return code
+    return 0
 
 
 if __name__ == "__main__":
