@@ -111,9 +111,8 @@ class Snapshotter:
         """Copies the state as it is now, and writes it in a thread.
 
         `micro_index` says how many micro-steps of the step after `step` are accumulated, `slot` is the first one not
-        consumed, `loss_sum` the loss summed so far over all ranks. `stateful` are the scheduler, the gradient scaler and
-        whatever else has `state_dict`, alike on all ranks. A snapshot of the same place that is still being written is
-        waited for.
+        consumed, `loss_sum` the loss summed so far over all ranks. `stateful` are the scheduler, the gradient scaler
+        and whatever else has `state_dict`, alike on all ranks. One that is still being written is waited for.
         """
         if self._last is not None and self._last._done is not None:
             self._last._done.wait()
@@ -315,7 +314,7 @@ class Snapshotter:
             shutil.rmtree(old, ignore_errors=True)
 
 
-class Gzip(StreamTransformExtension):  # type: ignore[misc]
+class Gzip(StreamTransformExtension):
     """Compression that every Python has; level 1, since weights shrink little and time counts."""
 
     @staticmethod

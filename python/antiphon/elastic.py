@@ -110,8 +110,6 @@ class Control:
 
     def run(self) -> int:
         # The first use of FSDP2 imports these for seconds: once here, and not in every rank that is forked.
-        import torch._dynamo
-        import torch.distributed.fsdp
 
         if self._prepare is not None:
             self._prepare()
@@ -159,7 +157,7 @@ class Control:
             if process.exitcode is not None:
                 del self._processes[rank]
                 if process.exitcode != 0:
-                    return process.exitcode if process.exitcode > 0 else 128 - process.exitcode
+                    return int(process.exitcode) if process.exitcode > 0 else 128 - int(process.exitcode)
         return 0
 
     def _pass_on(self, number: int, frame: object) -> None:

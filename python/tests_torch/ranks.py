@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import _paths  # noqa: F401
 import torch
 from torch import nn
 
+import _torch_paths  # noqa: F401
 from antiphon.ckpt import Snapshotter
 from antiphon.data import MixedStream
 from antiphon.elastic import Control, Gang
@@ -51,7 +51,8 @@ class Model(nn.Module):
 
 def row(shard: int, number: int) -> list[int]:
     draw = torch.Generator().manual_seed(shard * 1_000_003 + number % 500)
-    return torch.randint(0, VOCABULARY >> shard, (LENGTH + 1,), generator=draw).tolist()
+    ids: list[int] = torch.randint(0, VOCABULARY >> shard, (LENGTH + 1,), generator=draw).tolist()
+    return ids
 
 
 def stream() -> MixedStream:

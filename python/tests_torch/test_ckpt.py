@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import _paths  # noqa: F401
-import ranks
 import torch
-from torch.distributed.checkpoint.api import _wrap_exception
+from torch.distributed.checkpoint.api import CheckpointException, _wrap_exception
 
+import _torch_paths  # noqa: F401
 import antiphon
-from antiphon import ckpt, seal
-from antiphon.ckpt import Snapshotter, SnapshotError
+import ranks
+from antiphon import seal
+from antiphon.ckpt import SnapshotError, Snapshotter
 
 
 class Alone(unittest.TestCase):
@@ -125,8 +125,8 @@ class Durability(Alone):
         model, optimizer = self.trained(1)
         snapshots = Snapshotter(self.directory)
         good = snapshots.take(model, optimizer, step=1).wait(30)
-        full = ckpt.CheckpointException("no space left", {0: _wrap_exception(OSError(28, "No space left"))})
-        with mock.patch.object(ckpt.dcp, "save", side_effect=full):
+        full = CheckpointException("no space left", {0: _wrap_exception(OSError(28, "No space left"))})
+        with mock.patch("torch.distributed.checkpoint.save", side_effect=full):
             pending = snapshots.take(model, optimizer, step=2)
             with self.assertRaisesRegex(SnapshotError, "step 2.0 is not written"):
                 pending.wait(30)
@@ -149,7 +149,7 @@ class Durability(Alone):
     def test_settings_that_make_no_sense_are_refused(self) -> None:
         for options in ({"keep": 0}, {"compression": "lzma"}):
             with self.subTest(options=options), self.assertRaises(ValueError):
-                Snapshotter(self.directory, **options)  # type: ignore[arg-type]
+                Snapshotter(self.directory, **options)
 
 
 if __name__ == "__main__":

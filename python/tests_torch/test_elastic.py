@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-import _paths  # noqa: F401
+import _torch_paths  # noqa: F401
 import ranks
 
 SCENARIOS: list[dict[str, Any]] = [
@@ -49,7 +49,7 @@ class Resizing(unittest.TestCase):
 
     def difference(self, name: str, whole: str, of: Any = float) -> float:
         self.assertEqual(self.losses[name].keys(), self.losses[whole].keys())
-        return max(abs(of(self.losses[name][step]) - of(loss)) for step, loss in self.losses[whole].items())
+        return float(max(abs(of(self.losses[name][step]) - of(loss)) for step, loss in self.losses[whole].items()))
 
     def test_four_two_four_ranks_inside_accumulation_give_the_losses_of_four(self) -> None:
         self.assertEqual(self.worlds["resized"], [4, 2, 4])

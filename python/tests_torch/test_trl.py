@@ -8,13 +8,13 @@ import tempfile
 import unittest
 from typing import Any
 
-import _paths  # noqa: F401
-import tiny
 import torch
-from fake_server import FakeServer, fake_server
 
+import _torch_paths  # noqa: F401
 import antiphon
+import tiny
 from antiphon import hf
+from fake_server import FakeServer, fake_server
 
 WORDS = [f"w{n}" for n in range(tiny.VOCABULARY - 3)]
 

@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, default_data_collator
 
-import _paths  # noqa: F401
+import _torch_paths  # noqa: F401
 from antiphon.data import MixedStream
 
 torch.set_num_threads(1)
