@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-import _torch_paths
-import tiny
 import torch
-from fake_server import fake_server
 
+import _torch_paths
 import antiphon
+import tiny
 from antiphon import hf, seal
+from fake_server import FakeServer, fake_server, until
 
 PROGRAM = str(Path(__file__).with_name("hf_rank.py"))
 
@@ -73,6 +77,52 @@ class TwoRanks(unittest.TestCase):
             alone.train()
         expected = torch.cat([parameter.detach().flatten() for parameter in alone.model.parameters()])
         torch.testing.assert_close(weights[0], expected, rtol=0, atol=2e-5)
+
+
+class Sigterm(unittest.TestCase):
+    def test_a_terminated_trainer_is_saved_sealed_and_ends_by_the_code_for_it(self) -> None:
+        """Alone, and beside Transformers' own checkpoint on SIGTERM, which then is the one that saves."""
+        with ExitStack() as stack:
+            runs = []
+            for own in (False, True):
+                directory = stack.enter_context(tempfile.TemporaryDirectory())
+                server = stack.enter_context(fake_server())
+                process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        PROGRAM,
+                        directory,
+                        json.dumps({"max_steps": 10**6, "enable_jit_checkpoint": own}),
+                    ],
+                    env={
+                        **{name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")},
+                        **server.variables(),
+                        "PYTHONPATH": str(_torch_paths.PACKAGE),
+                        "ANTIPHON_CHECKPOINT_DIR": directory,
+                    },
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                stack.callback(process.kill)
+                runs.append((own, directory, server, process))
+            for own, directory, server, process in runs:
+                with self.subTest(own=own):
+                    until(partial(stepped_or_ended, server, process), "a step", timeout_s=120)
+                    process.send_signal(signal.SIGTERM)
+                    _, error = process.communicate(timeout=60)
+                    self.assertEqual(process.returncode, 143, error[-2000:])
+                    (checkpoint,) = server.all_of("checkpoints")
+                    self.assertTrue(seal.is_whole(Path(directory) / checkpoint["path"], thorough=True))
+                    last = max(entry["step"] for entry in server.all_of("signals") if "step_ms" in entry)
+                    # Transformers' own may come inside a step: what that step consumed is drawn again.
+                    self.assertIn(checkpoint["step"], (last - 1, last) if own else (last,))
+                    kept = seal.state_of(Path(directory) / checkpoint["path"])
+                    self.assertEqual(kept["slot"], kept["step"] * 8)
+
+
+def stepped_or_ended(server: FakeServer, process: subprocess.Popen[str]) -> bool:
+    return process.poll() is not None or any("step_ms" in entry for entry in server.all_of("signals"))
 
 
 if __name__ == "__main__":
