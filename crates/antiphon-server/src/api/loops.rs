@@ -82,7 +82,7 @@ fn rule_named(name: &str) -> Result<Rule, Fault> {
             StatusCode::UNPROCESSABLE_ENTITY,
             "AP0501",
             format!("there is no rule `{name}`"),
-            &format!("there are: {names}"),
+            format!("there are: {names}"),
         )
     })
 }
