@@ -1,0 +1,113 @@
+"""A server of the experiment's own on loopback, driven as a person would: `antiphon up`, `submit`, `jobs --json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+#: A machine under load is slow, not wrong; past this something hangs.
+PATIENCE_S = 900.0
+
+
+class Server:
+    """Runs from `with` to its end, in a directory that is emptied first."""
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        self.binary = binary
+        self.directory = directory
+        shutil.rmtree(directory, ignore_errors=True)
+        (directory / "config").mkdir(parents=True)
+        self.state = directory / "state"
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
+        self.environment["ANTIPHON_STATE_DIR"] = str(self.state)
+        self.environment["XDG_CONFIG_HOME"] = str(directory / "config")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Server:
+        command = [str(self.binary), "up", "--listen", "127.0.0.1:0"]
+        command += ["--allow-root"] if os.geteuid() == 0 else []
+        with (self.directory / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+        # Until it has left its address, a command would ask whatever listens at the default one.
+        self.wait("the server to listen", lambda: (self.state / "address").exists() and self.answers())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        for job in self.jobs():
+            if job["state"] not in ("succeeded", "failed", "canceled"):
+                self.call("cancel", job["id"])
+        self.process.terminate()
+        self.process.wait(timeout=60)
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs one `antiphon` command."""
+        return subprocess.run(
+            [str(self.binary), *arguments], env=self.environment, capture_output=True, text=True, check=False
+        )
+
+    def answers(self) -> bool:
+        """Whether a command gets through."""
+        return self.call("nodes", "--json").returncode == 0
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs."""
+        listed: list[dict[str, Any]] = json.loads(self.call("jobs", "--all", "--json").stdout)["jobs"]
+        return listed
+
+    def submit(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> str:
+        """Submits a job with the shard rule on auto, and gives its id."""
+        path = self.directory / f"{name}.toml"
+        path.write_text(job_file(name, command, workdir, more), encoding="utf-8")
+        done = self.call("submit", str(path))
+        if done.returncode != 0:
+            raise SystemExit(f"`{path}` was refused:\n{done.stderr}")
+        return done.stdout.strip()
+
+    def complete(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> str:
+        """Submits a job and waits until it has succeeded; gives its id."""
+        job = self.submit(name, command, workdir, more)
+        self.wait(f"{job} to end", lambda: self.state_of(job) in ("succeeded", "failed", "canceled"))
+        if self.state_of(job) != "succeeded":
+            raise SystemExit(f"{job} has {self.state_of(job)}:\n{self.call('logs', job).stdout[-4000:]}")
+        return job
+
+    def state_of(self, job: str) -> str:
+        """A job's state."""
+        return next(str(it["state"]) for it in self.jobs() if it["id"] == job)
+
+    def wait(self, what: str, ready: Any) -> None:
+        """Waits until something is so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not ready():
+            if self.process is not None and self.process.poll() is not None:
+                log = (self.directory / "server.log").read_text(encoding="utf-8")
+                raise SystemExit(f"the server ended while the experiment waited for {what}:\n{log[-4000:]}")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"waited {PATIENCE_S:.0f} s for {what}")
+            time.sleep(0.2)
+
+
+def job_file(name: str, command: Sequence[str], workdir: Path, more: str) -> str:
+    """The text of a job file; `more` goes to its end."""
+    return f"""\
+name = "{name}"
+[resources]
+gpus = 0
+[run]
+command = {json.dumps(list(command))}
+workdir = {json.dumps(str(workdir))}
+environment = {{ PYTHONPATH = {json.dumps(os.environ.get("PYTHONPATH", ""))} }}
+[rules]
+shard = "auto"
+{more}"""
