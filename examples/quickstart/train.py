@@ -173,6 +173,8 @@ def _obey(job: antiphon.Job, training: Training, options: argparse.Namespace) ->
             asked.answer.append(directive)
             asked.save = True
             asked.end = asked.end or directive.do != "checkpoint"
+        elif directive.do not in ("set_weights", "pause_shard", "resume_shard"):
+            job.rejected(directive, f"this example does not carry out `{directive.do}`")
         elif options.plan is not None:
             job.rejected(directive, "this job follows the fixed plan it was started with (--plan)")
         else:

@@ -16,6 +16,7 @@ into the loop or makes it wait, and without the `ANTIPHON_*` environment every c
                 job.rejected(directive, "this loop only mixes data")
 """
 
+from .ask import Answer, Ask
 from .directive import Directive
 from .environment import Endpoint, Environment
 from .job import Broadcast, Job, attach
@@ -23,6 +24,8 @@ from .sigterm import TermGuard
 from .version import __version__
 
 __all__ = [
+    "Answer",
+    "Ask",
     "Broadcast",
     "Directive",
     "Endpoint",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .directive import COMPUTE, KNOWN, Directive
+from .directive import COMPUTE, KNOWN, SAVED, Directive
 from .version import __version__
 
 
@@ -33,6 +33,7 @@ class Inbox:
     stirred: bool = False  # Read without the lock by every boundary: something waits, or the attempt is superseded.
     _waiting: dict[int, Directive] = field(default_factory=dict)
     _in_hand: dict[int, Directive] = field(default_factory=dict)
+    _ran: set[int] = field(default_factory=set)  # Directives about processes that this process carried out.
     _is_superseded: bool = False
     _farewell: list[Directive] = field(default_factory=list)  # At most one: the yield of a superseded attempt.
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,10 +55,22 @@ class Inbox:
         for, and an attempt that resumes from it must not be asked again.
         """
         with self._lock:
-            asked = {number for number, directive in self._in_hand.items() if directive.do in COMPUTE}
+            asked = {number for number, directive in self._in_hand.items() if directive.do in SAVED}
             then = Inbox(cursor=self.cursor, done=self.done | asked)
             then._close_gap()
             return {"cursor": then.cursor, "done": sorted(then.done)}
+
+    def rewind(self, state: Mapping[str, Any]) -> None:
+        """The loop went back to a checkpoint in this process: what it undid is asked for again, what ran stays done.
+
+        A directive about processes, such as the rollback itself, is not undone by an older model.
+        """
+        with self._lock:
+            ran = {number for number in self._ran if number > int(state["cursor"])}
+            self.cursor, self.done = int(state["cursor"]), {int(number) for number in state["done"]} | ran
+            self._waiting.clear()
+            self._in_hand = {number: held for number, held in self._in_hand.items() if held.do in COMPUTE}
+            self._close_gap()
 
     def position(self) -> tuple[int, list[int]]:
         """The cursor and the ids handled above it, as of now."""
@@ -119,6 +132,8 @@ class Inbox:
         with self._lock:
             if directive.id is None or self._in_hand.pop(directive.id, None) is None:
                 return False
+            if directive.do in COMPUTE:
+                self._ran.add(directive.id)
             self._mark(directive.id)
             return True
 

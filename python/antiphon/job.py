@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .directive import COMPUTE, Directive
+from .ask import Ask
+from .directive import SAVED, Directive
 from .environment import Environment
 from .inbox import Inbox, Ready
 from .outbox import Outbox
@@ -21,6 +22,8 @@ from .sigterm import TermGuard
 Broadcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 CLOSE_TIMEOUT_S = 2.0
+# Other words in which a shard's numbers may come.
+_ALIASES = {"shard_id": "shard", "gradient_norm": "grad_norm"}
 
 
 def attach(
@@ -28,15 +31,20 @@ def attach(
     step: int = 0,
     *,
     accepts: Iterable[str] = (),
+    shards: Mapping[str, Mapping[str, Any]] | None = None,
     environment: Environment | None = None,
 ) -> Job:
     """Connects this process to antiphon, or, when antiphon did not launch it, gives a job whose methods do nothing.
 
     `state` is what `Job.state` gave to the checkpoint that this process resumes from, `step` the step it resumes at.
     `accepts` names directives beyond today's that the loop can carry out; others that this version does not know are
-    rejected without reaching it.
+    rejected without reaching it. `shards` says where each shard of the data came from: `category`, `source`, `chunk`,
+    `generator`, `temperature`, `parents`, `code`, `samples`, as far as it is known.
     """
-    return Job(environment or Environment.read(), state, step, accepts)
+    job = Job(environment or Environment.read(), state, step, accepts)
+    if shards:
+        job.shards(shards)
+    return job
 
 
 class Job:
@@ -52,6 +60,7 @@ class Job:
         self._outbox = Outbox()
         self._sender: Sender | None = None
         self._asked_at_step: dict[int, int] = {}
+        self._step = step
         accepts = tuple(accepts)
         self._inbox = Inbox.restored(None, accepts)
         with self._quiet:
@@ -102,6 +111,7 @@ class Job:
         if self._sender is None:
             return
         with self._quiet:
+            self._step = step
             signal: dict[str, Any] = {"task": self.environment.rank, "step": step}
             if slot is not None:
                 signal["slot"] = slot
@@ -118,6 +128,48 @@ class Job:
             return
         with self._quiet:
             self._outbox.signal({"progress": {"step": int(step), "total_steps": int(total_steps)}})
+
+    def report_shard_stats(self, stats: Mapping[str, Any]) -> None:
+        """Reports numbers of one shard in one mapping: `shard_id`, `loss`, `gradient_norm`, and whatever else there is.
+
+        `step` is taken from it too; without one it is the last that was reported.
+        """
+        if self._sender is None:
+            return
+        with self._quiet:
+            signal = {_ALIASES.get(name, name): value for name, value in stats.items()}
+            self._outbox.signal({"task": self.environment.rank, "step": self._step, **signal})
+
+    def shards(self, origins: Mapping[str, Mapping[str, Any]]) -> None:
+        """Says where shards came from, such as one that the loop made itself. Only rank 0's word is sent."""
+        if self._sender is None or self.environment.rank != 0:
+            return
+        with self._quiet:
+            self._outbox.shards(origins)
+            self._sender.wake()
+
+    def ask(self, ask: str, reason: str, **fields: Any) -> Ask:
+        """Asks antiphon for something, inside the job's limits; `reason` is shown to people.
+
+        ``gpus`` (`gpus`), ``time`` (`more_ms`), ``samples`` (`category`), ``pause``, ``protection`` (`during_ms`). The
+        answer comes later, into `Ask.answer`; nothing waits for it. Only rank 0 asks.
+        """
+        asked = Ask(str(ask), dict(fields), str(reason))
+        if self._sender is not None and self.environment.rank == 0:
+            with self._quiet:
+                self._outbox.ask(asked)
+                self._sender.wake()
+        return asked
+
+    def rewind(self, state: Mapping[str, Any], step: int) -> None:
+        """Says that the loop went back to a checkpoint without a new process; `state` is what `state()` gave to it.
+
+        Directives about data that the older model does not contain are handed out again.
+        """
+        with self._quiet:
+            self._inbox.rewind(state)
+            if self._sender is not None:
+                self._sender.attach_again(int(step))
 
     def boundary(self, step: int, slot: int, broadcast: Broadcast | None = None) -> tuple[Directive, ...]:
         """The directives to carry out now, between two steps; `slot` is the first slot not yet consumed.
@@ -185,7 +237,7 @@ class Job:
         with self._quiet:
             ready = self._inbox.ready(slot, int(time.time() * 1000)) if self._sender is not None else Ready()
             for directive in ready.directives:
-                if directive.id is not None and directive.do in COMPUTE:
+                if directive.id is not None and directive.do in SAVED:
                     self._asked_at_step[directive.id] = step
             for ack in ready.acks:
                 self._send(ack)

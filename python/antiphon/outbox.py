@@ -1,14 +1,17 @@
 """What waits to be sent, bounded. It knows the order of acknowledgements, and nothing of connections or time.
 
-Signals may be lost, the oldest first, and are counted; checkpoints and acknowledgements never are.
+Signals may be lost, the oldest first, and are counted; checkpoints, acknowledgements and asks never are.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from .ask import Ask
 
 # At a signal per step and shard, minutes of a server's absence; a few megabytes at most.
 SIGNALS_MAX = 8192
@@ -23,10 +26,12 @@ class Parcel:
     signals: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     acks: list[dict[str, Any]] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
+    shards: dict[str, dict[str, Any]] = field(default_factory=dict)
     dropped: int = 0  # signals lost since the last parcel
 
     def is_empty(self) -> bool:
-        return not (self.signals or self.checkpoints or self.acks or self.dropped)
+        return not (self.signals or self.checkpoints or self.acks or self.asks or self.shards or self.dropped)
 
 
 class Outbox:
@@ -38,6 +43,8 @@ class Outbox:
         self._checkpoints: list[dict[str, Any]] = []
         self._acks: list[dict[str, Any]] = []
         self._held_acks: list[tuple[int, dict[str, Any]]] = []
+        self._asks: list[Ask] = []
+        self._shards: dict[str, dict[str, Any]] = {}
         self._checkpoint_step = -1
         self._dropped = 0
 
@@ -54,6 +61,15 @@ class Outbox:
             self._checkpoint_step = max(self._checkpoint_step, step)
             self._acks += [ack for since, ack in self._held_acks if since <= step]
             self._held_acks = [(since, ack) for since, ack in self._held_acks if since > step]
+
+    def ask(self, ask: Ask) -> None:
+        with self._lock:
+            self._asks.append(ask)
+
+    def shards(self, origins: Mapping[str, Mapping[str, Any]]) -> None:
+        """Queues where shards came from."""
+        with self._lock:
+            self._shards.update({str(shard): dict(origin) for shard, origin in origins.items()})
 
     def ack(self, ack: dict[str, Any]) -> None:
         with self._lock:
@@ -82,9 +98,11 @@ class Outbox:
                 signals=[self._signals.popleft() for _ in range(count)],
                 checkpoints=self._checkpoints,
                 acks=self._acks,
+                asks=self._asks,
+                shards=self._shards,
                 dropped=self._dropped,
             )
-            self._checkpoints, self._acks, self._dropped = [], [], 0
+            self._checkpoints, self._acks, self._asks, self._shards, self._dropped = [], [], [], {}, 0
             return parcel
 
     def refuse(self, parcel: Parcel) -> None:
@@ -92,11 +110,14 @@ class Outbox:
         with self._lock:
             self._checkpoints = parcel.checkpoints + self._checkpoints
             self._acks = parcel.acks + self._acks
+            self._asks = parcel.asks + self._asks
+            self._shards = {**parcel.shards, **self._shards}
             self._dropped += parcel.dropped + len(parcel.signals)
 
     def is_empty(self) -> bool:
         with self._lock:
-            return not (self._signals or self._checkpoints or self._acks or self._dropped)
+            waits = (self._signals, self._checkpoints, self._acks, self._asks, self._shards, self._dropped)
+            return not any(waits)
 
     def has_backlog(self) -> bool:
         """More signals wait than one batch carries."""

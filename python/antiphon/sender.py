@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from .ask import take_answers
 from .directive import Directive
 from .environment import Endpoint, Environment
 from .inbox import Inbox
@@ -95,6 +96,12 @@ class Sender:
         """Sends at once instead of with the next report; during a back-off it waits like the rest."""
         self._wake.set()
 
+    def attach_again(self, step: int) -> None:
+        """The loop went back to a checkpoint: the server is told anew which directives the model contains."""
+        self._attach_step = step
+        self._answered = False
+        self._wake.set()
+
     def close(self, timeout_s: float) -> None:
         """Sends what is left, for at most `timeout_s`, and ends the thread."""
         self._close_by = time.monotonic() + timeout_s
@@ -167,12 +174,16 @@ class Sender:
             "seq": self._seq,
             "cursor": cursor,
         }
-        if self._receives and not self._answered:
+        if self._receives and (not self._answered or parcel.shards):
             fields["attach"] = {"step": self._attach_step, "done": done}
+            if parcel.shards:
+                fields["attach"]["shards"] = {name: self._plain(origin) for name, origin in parcel.shards.items()}
         fields["dropped"] = parcel.dropped
         fields["signals"] = [self._plain(signal) for signal in parcel.signals]
         fields["checkpoints"] = [self._plain(checkpoint) for checkpoint in parcel.checkpoints]
         fields["acks"] = parcel.acks
+        if parcel.asks:
+            fields["asks"] = [self._plain(ask.to_wire()) for ask in parcel.asks]
         return Batch(json.dumps(fields, separators=(",", ":"), allow_nan=False).encode(), parcel)
 
     def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,6 +239,8 @@ class Sender:
             log.info("antiphon: the server answers again")
         self._failures = 0
         self._answered = True
+        if self._batch is not None:
+            take_answers(self._batch.parcel.asks, answer.get("answers"))
         self._next_batch()
         if isinstance(every_ms, (int, float)) and every_ms > 0:
             self._report_every_s = min(max(every_ms / 1000.0, REPORT_EVERY_S_MIN), REPORT_EVERY_S_MAX)
@@ -275,7 +288,9 @@ def plain_value(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(name): plain_value(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        raise TypeError(f"a signal carries numbers, not {type(value).__name__}")
+        if not all(isinstance(inner, str) for inner in value):
+            raise TypeError(f"a signal carries numbers and names, not {type(value).__name__}")
+        return list(value)
     number = value if isinstance(value, float) else value.item() if hasattr(value, "item") else float(value)  # type: ignore[arg-type]
     if isinstance(number, float):
         return float(number) if math.isfinite(number) else None

@@ -1,0 +1,455 @@
+"""Transformers' `Trainer`, and TRL's, in dialogue with antiphon: reports signals, carries out directives, seals checkpoints.
+
+    trainer = Trainer(model=model, args=args, data_collator=collate, train_dataset=None)
+    antiphon.hf.instrument(trainer, stream, probes={"law": held_out_rows})
+    trainer.train()  # resumes where antiphon says, goes back where a rollback says
+
+Training is the Trainer's: same loss, same optimizer, same files in a checkpoint, and three small ones beside them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from . import seal
+from .data import MixedStream, part_of
+from .directive import DATA, SAVED, Directive
+from .environment import Environment
+from .hf_trainer import AntiphonTrainerMixin, fuse_losses
+from .job import Job, attach
+from .losses import ShardLosses
+from .quiet import Quiet
+from .torch_data import ShardCollator
+
+__all__ = ["AntiphonCallback", "AntiphonTrainerMixin", "instrument", "resume_from"]
+
+log = logging.getLogger("antiphon")
+
+# What TRL's trainers log, by the names of signals.
+_LOGGED = {
+    "rewards/margins": "reward_margin",
+    "rewards/accuracies": "reward_accuracy",
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "frac_reward_zero_std": "zero_variance",
+    "kl": "kl",
+    "completions/mean_length": "completion_length",
+    "clip_ratio/region_mean": "clip_ratio",
+}
+Handler = Callable[[Directive], None]
+
+
+def instrument(
+    trainer: Any,
+    stream: MixedStream | None = None,
+    *,
+    job: Job | None = None,
+    shards: Sequence[str] = (),
+    probes: Mapping[str, Sequence[Any]] | None = None,
+    probe_every: int = 50,
+    handlers: Mapping[str, Handler] | None = None,
+) -> AntiphonCallback:
+    """Gives a Trainer both halves of the dialogue, and the newest checkpoint to resume from.
+
+    `stream` replaces the Trainer's own data loader; without it a `shard` column of the data set, by name or by number in
+    `shards`, says where each row is from. `probes` are held-out rows by category, evaluated every `probe_every` steps.
+    `handlers` carry out directives that the Trainer itself cannot, by name; what they raise is acknowledged as failed.
+    """
+    callback = AntiphonCallback(job, stream, shards=shards, probes=probes, probe_every=probe_every, handlers=handlers)
+    kind = type(trainer)
+    if not isinstance(trainer, AntiphonTrainerMixin):
+        trainer.__class__ = type(f"Antiphon{kind.__name__}", (AntiphonTrainerMixin, kind), {"__doc__": kind.__doc__})
+    callback.bind(trainer)
+    trainer.add_callback(callback)
+    return callback
+
+
+def resume_from(directory: str, environment: Environment | None = None) -> Path | None:
+    """The checkpoint to resume from: the one that antiphon names, if it is whole, else the newest whole one."""
+    environment = environment or Environment.read()
+    named = None
+    if environment.resume_from:
+        named = Path(environment.checkpoint_dir or directory) / environment.resume_from
+    return seal.newest(Path(directory), named)
+
+
+class AntiphonCallback(TrainerCallback):  # type: ignore[misc]
+    """The part of the dialogue that callbacks can hold. `instrument` adds what they cannot: losses by shard and data."""
+
+    def __init__(
+        self,
+        job: Job | None = None,
+        stream: MixedStream | None = None,
+        *,
+        shards: Sequence[str] = (),
+        probes: Mapping[str, Sequence[Any]] | None = None,
+        probe_every: int = 50,
+        handlers: Mapping[str, Handler] | None = None,
+    ) -> None:
+        self.job = job
+        self.stream = stream
+        self.losses = ShardLosses(stream, shards)
+        self.trainer: Any = None
+        self.batches: Any = None  # The stream's batch sampler, once the Trainer has asked for its loader.
+        self.slot = stream.slot if stream is not None else 0  # The first slot that no step has consumed.
+        self.resume: Path | None = None
+        self.rollback_to: Path | None = None
+        self.stopped_by: str | None = None  # A directive, `sigterm` or `superseded`.
+        self.numbers: dict[str, Any] = {}  # What the mixin measured in this step.
+        self._probes = dict(probes or {})
+        self._probe_every = probe_every
+        self._probe_batches: dict[str, list[Any]] = {}
+        self._handlers = dict(handlers or {})
+        self._awaiting_save: list[Directive] = []
+        self._interval_s = 0.0
+        self._saved_at = time.monotonic()
+        self._save_started = 0.0
+        self._sealed_step = -1
+        self._sealing: threading.Thread | None = None
+        self._step_at = self._optimizer_at = 0.0
+        self._pending_rows: tuple[Directive, int] | None = None
+        self._own_rows = 0
+        self._drained: dict[int, int] = {}  # Until which step each task has less than an equal part; 0 is for good.
+        self._control_group: Any = None
+        self.quiet = Quiet()
+
+    def bind(self, trainer: Any) -> None:
+        """Prepares a Trainer: its checkpoint to resume from, its collator, its loss."""
+        self.trainer, trainer.antiphon = trainer, self
+        args = trainer.args
+        self.resume = resume_from(args.output_dir, self.job.environment if self.job is not None else None)
+        if self.job is None:
+            kept = seal.state_of(self.resume) if self.resume is not None else {}
+            origins = self.stream.origins() if self.stream is not None else None
+            self.job = attach(kept.get("antiphon"), int(kept.get("step", 0)), shards=origins)
+        if self.resume is not None:
+            self._take_up(self.resume)
+        # Slots are counted by the stream: a resumed Trainer would otherwise skip as many batches once more.
+        if self.stream is not None:
+            args.ignore_data_skip = True
+        if hasattr(trainer, "num_generations"):
+            # A trainer that generates hands rows on uncollated, and draws its prompts in an order of its own.
+            self.stream = None
+        else:
+            trainer.data_collator = ShardCollator(trainer.data_collator, lambda: self.losses.names)
+            if args.remove_unused_columns and hasattr(trainer, "_set_signature_columns_if_needed"):
+                trainer._set_signature_columns_if_needed()
+                trainer._signature_columns = [*trainer._signature_columns, "shard"]
+        fuse_losses(trainer)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._step_at == 0.0:
+            self._step_at = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        job = self._job
+        step, now = state.global_step, time.perf_counter()
+        with self.quiet:
+            numbers, self.numbers = self.numbers, {}
+            numbers["step_ms"] = round((now - self._step_at) * 1000, 2)
+            self._step_at = now
+            job.signal(step, self.slot, **numbers)
+            self.losses.report(job, step)
+            job.progress(step, state.max_steps)
+            if self._probes and step % self._probe_every == 0:
+                self._probe(step)
+                self._step_at = time.perf_counter()
+        due = self._interval_s > 0 and time.monotonic() - self._saved_at >= self._interval_s
+        agreed: dict[str, Any] = {"due": due}
+
+        def broadcast(payload: dict[str, Any]) -> dict[str, Any]:
+            nonlocal agreed
+            agreed = self._broadcast({**payload, "due": due})
+            return agreed
+
+        directives = job.boundary(step, self.slot, broadcast if args.world_size > 1 else None)
+        if self._interval_s > 0:
+            control.should_save = bool(agreed["due"])
+        self._end_drains(step)
+        for directive in directives:
+            self._carry_out(directive, state, control)
+        self._change_rows()
+        if job.terminating and not getattr(args, "enable_jit_checkpoint", False):
+            # With `enable_jit_checkpoint` the Trainer saves and stops by itself: its handler was chained.
+            self.stopped_by = self.stopped_by or "sigterm"
+            control.should_save = control.should_training_stop = True
+        elif job.terminating:
+            self.stopped_by = self.stopped_by or "sigterm"
+        if control.should_save:
+            self._save_started = time.monotonic()
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.saved(args, state)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        with self.quiet:
+            for name, value in (metrics or {}).items():
+                if name.startswith("eval_") and name.endswith("loss") and args.process_index == 0:
+                    self._job.signal(state.global_step, category=name[5:-5] or "eval", probe_loss=value)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        with self.quiet:
+            known = {_LOGGED[name]: value for name, value in (logs or {}).items() if name in _LOGGED}
+            if "grad_norm" in (logs or {}) and not isinstance(self.trainer, AntiphonTrainerMixin):
+                known["grad_norm"] = logs["grad_norm"]
+            if known and args.process_index == 0:
+                self._job.signal(state.global_step, **known)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        with self.quiet:
+            self.losses.flush(self._job)
+        self._step_at = 0.0
+        self.settle()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._optimizer_at = time.perf_counter()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not torch.cuda.is_available():
+            self.numbers["optimizer_ms"] = round((time.perf_counter() - self._optimizer_at) * 1000, 2)
+
+    def consumed(self, first: int, rows: int) -> None:
+        """A micro-step consumed this rank's rows from slot `first` on, and the other ranks theirs."""
+        batches = self.batches
+        if batches is None:
+            self.slot = max(self.slot, first + rows)
+            return
+        count = batches.rows * batches.world
+        self.slot = max(self.slot, first - part_of(count, batches.rank, batches.world, batches.shares)[0] + count)
+
+    def saved(self, args: Any, state: Any) -> None:
+        """Seals the checkpoint that the Trainer has just written, once, beside the training that goes on."""
+        step = state.global_step
+        if self._sealed_step == step:
+            return
+        self._sealed_step = step
+        if args.world_size > 1:
+            # Every rank writes files of its own into it.
+            torch.distributed.barrier(group=self._group())
+        path = Path(args.output_dir) / f"checkpoint-{step}"
+        kept = {"step": step, "slot": self.slot, "antiphon": self._job.state()}
+        if self.stream is not None:
+            kept["stream"] = self.stream.state_dict(self.slot)
+        waiting, self._awaiting_save = self._awaiting_save, []
+        started = self._save_started or time.monotonic()
+        self._save_started, self._saved_at = 0.0, time.monotonic()
+        if args.process_index != 0:
+            for directive in waiting:
+                self._job.applied(directive, self.slot)
+            return
+        self.settle()
+        slot = self.slot
+        self._sealing = threading.Thread(
+            target=self._seal, args=(path, kept, started, waiting, slot), name="antiphon-seal", daemon=True
+        )
+        self._sealing.start()
+
+    def settle(self) -> None:
+        """Waits until the last checkpoint is sealed, for at most the grace that is left."""
+        if self._sealing is not None:
+            self._sealing.join(self._job.grace_left_s)
+            self._sealing = None
+
+    def go_back(self) -> Path:
+        """Takes up the checkpoint of a rollback; the Trainer loads its model from the path."""
+        path = self.rollback_to
+        assert path is not None, "no rollback is under way"
+        self.rollback_to = None
+        kept = self._take_up(path)
+        self._sealed_step = -1
+        self._job.rewind(kept["antiphon"], int(kept["step"]))
+        return path
+
+    @property
+    def _job(self) -> Job:
+        if self.job is None:
+            self.job = attach()
+        return self.job
+
+    def _take_up(self, path: Path) -> dict[str, Any]:
+        kept = seal.state_of(path)
+        self.slot = int(kept.get("slot", 0))
+        if self.stream is not None and "stream" in kept:
+            self.stream.load_state_dict(kept["stream"])
+        return kept
+
+    def _seal(self, path: Path, kept: dict[str, Any], started: float, waiting: list[Directive], slot: int) -> None:
+        try:
+            sealed = seal.seal(path, kept)
+        except OSError as error:
+            log.error("antiphon: checkpoint `%s` is not acknowledged: %s", path, error)
+            for directive in waiting:
+                self._job.failed(directive, error)
+            return
+        directory = self._job.environment.checkpoint_dir
+        name = str(path.resolve())
+        if directory and Path(directory).resolve() in path.resolve().parents:
+            name = str(path.resolve().relative_to(Path(directory).resolve()))
+        save_ms = (time.monotonic() - started) * 1000
+        self._job.checkpointed(int(kept["step"]), name, sealed.bytes, save_ms, sealed.manifest)
+        for directive in waiting:
+            self._job.applied(directive, slot)
+
+    def _carry_out(self, directive: Directive, state: Any, control: Any) -> None:
+        job, do = self._job, directive.do
+        log.info("antiphon: step %d: directive %s %s: %s", state.global_step, directive.id, do, directive.reason)
+        if directive.id is None:
+            # A newer attempt owns the checkpoints.
+            self.stopped_by = "superseded"
+            control.should_training_stop, control.should_save = True, False
+        elif do in DATA:
+            if self.stream is None or self.batches is None:
+                job.rejected(directive, "this Trainer does not draw from a MixedStream")
+            else:
+                self.stream.carry_out(job, directive, self.slot)
+        elif do in SAVED or do == "snapshot":
+            # Between two steps nothing is accumulated: a checkpoint here is a snapshot.
+            self._awaiting_save.append(directive)
+            control.should_save = True
+            if do in ("yield", "stop"):
+                self.stopped_by = do
+                control.should_training_stop = True
+        elif do in self._handlers:
+            try:
+                self._handlers[do](directive)
+            except Exception as error:
+                job.failed(directive, f"{type(error).__name__}: {error}")
+            else:
+                job.applied(directive, self.slot)
+        else:
+            try:
+                refusal = self._change(directive, state, control)
+            except Exception as error:
+                job.failed(directive, f"{type(error).__name__}: {error}")
+                return
+            if refusal is not None:
+                job.rejected(directive, refusal)
+            elif self._pending_rows is None or self._pending_rows[0] is not directive:
+                job.applied(directive, self.slot)
+
+    def _change(self, directive: Directive, state: Any, control: Any) -> str | None:
+        """Carries out a directive about the process, or says why the Trainer cannot."""
+        do, model = directive.do, self.trainer.model if self.trainer is not None else None
+        if do == "set_checkpoint_interval":
+            self._interval_s = directive.interval_ms / 1000
+            return None
+        if do == "set_recompute":
+            word = "enable" if directive.on else "disable"
+            for kind in ("activation", "gradient"):
+                switch = getattr(model, f"{kind}_checkpointing_{word}", None)
+                if switch is not None:
+                    switch()
+                    return None
+            return f"`{type(model).__name__}` cannot recompute activations"
+        if do == "rollback":
+            found = seal.newest(Path(self.trainer.args.output_dir), None, step_max=directive.step) if model else None
+            if found is None or not isinstance(self.trainer, AntiphonTrainerMixin):
+                return f"there is no whole checkpoint of step {directive.step} or before to go back to in this process"
+            self.rollback_to = found
+            control.should_training_stop, control.should_save = True, False
+            return None
+        if do == "set_micro_batch":
+            return self._set_rows(directive)
+        if do == "drain":
+            return self._drain(directive, state.global_step)
+        if do == "resize":
+            return "the Trainer cannot change its ranks while it runs: it is relaunched from a checkpoint"
+        return f"the Trainer cannot carry out `{do}` while it runs; `instrument(handlers=...)` may"
+
+    def _set_rows(self, directive: Directive) -> str | None:
+        if self.batches is None or self.trainer.args.dataloader_num_workers:
+            return "rows of a micro-step change only where a MixedStream is drawn from without loader workers"
+        args, now = self.trainer.args, self.batches.rows
+        self._own_rows = self._own_rows or now
+        rows = directive.rows or self._own_rows
+        whole = now * args.gradient_accumulation_steps
+        if whole % rows:
+            return f"{rows} rows do not divide the {whole} rows of a step on one rank: the batch would change"
+        self._pending_rows = (directive, rows)
+        return None
+
+    def _change_rows(self) -> None:
+        """Changes rows and accumulation together, where the Trainer's count of micro-steps allows it."""
+        if self._pending_rows is None:
+            return
+        directive, rows = self._pending_rows
+        args = self.trainer.args
+        accumulation = self.batches.rows * args.gradient_accumulation_steps // rows
+        # The Trainer steps where its count is a multiple of the accumulation; elsewhere a step would be cut short.
+        if self.trainer.micro_steps % accumulation == 0:
+            self.batches.rows = args.per_device_train_batch_size = rows
+            args.gradient_accumulation_steps = accumulation
+            self._pending_rows = None
+            self._job.applied(directive, self.slot)
+
+    def _drain(self, directive: Directive, step: int) -> str | None:
+        if self.batches is None or self.trainer.args.dataloader_num_workers:
+            return "parts of a batch move only where a MixedStream is drawn from without loader workers"
+        args = self.trainer.args
+        if directive.task >= args.world_size:
+            return f"there is no rank {directive.task}: the job has {args.world_size}"
+        if not (args.average_tokens_across_devices and self.trainer.model_accepts_loss_kwargs):
+            return "this model's loss is a mean on each rank: with unequal parts it would be another"
+        shares = list(self.batches.shares) or [1.0] * args.world_size
+        shares[directive.task] = directive.share
+        rows = self.batches.rows * args.world_size
+        if round(rows * directive.share / sum(shares)) < 1:
+            return f"of {rows} rows no whole one is left for rank {directive.task}, and it cannot step without"
+        self.batches.shares = shares
+        self._drained[directive.task] = step + directive.steps if directive.steps else 0
+        return None
+
+    def _end_drains(self, step: int) -> None:
+        over = [task for task, until in self._drained.items() if until and step >= until]
+        for task in over:
+            del self._drained[task]
+            shares = list(self.batches.shares)
+            shares[task] = 1.0
+            self.batches.shares = shares
+
+    def _probe(self, step: int) -> None:
+        """Evaluates the held-out rows of each category. Every rank does: a sharded model needs all of them."""
+        trainer = self.trainer
+        model = trainer.model
+        if not self._probe_batches:
+            size = max(trainer.args.per_device_eval_batch_size, 1)
+            for category, rows in self._probes.items():
+                parts = [list(rows)[first : first + size] for first in range(0, len(rows), size)]
+                self._probe_batches[category] = [trainer.data_collator(part) for part in parts]
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad(), trainer.compute_loss_context_manager():
+                for category, batches in self._probe_batches.items():
+                    total, tokens = torch.zeros((), device=trainer.args.device), 0
+                    for batch in batches:
+                        inputs = trainer._prepare_inputs(dict(batch))
+                        inputs.pop("shard", None)
+                        targets = int((batch["labels"][..., 1:] != -100).sum())
+                        total += model(**inputs).loss.detach().float() * targets
+                        tokens += targets
+                    if trainer.args.process_index == 0 and tokens:
+                        self._job.signal(step, category=category, probe_loss=total / tokens)
+        finally:
+            model.train(was_training)
+
+    def _group(self) -> Any:
+        """A group of its own over the host's network: a collective on the GPU would wait for the training's."""
+        if self._control_group is None:
+            self._control_group = torch.distributed.new_group(backend="gloo")
+        return self._control_group
+
+    def _broadcast(self, payload: dict[str, Any]) -> dict[str, Any]:
+        box = [payload]
+        torch.distributed.broadcast_object_list(box, src=0, group=self._group())
+        return box[0]
