@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from scenario import Stream
+
 import antiphon
 from antiphon.environment import Environment
-
-from scenario import Stream
 
 #: Steps between two changes of the mix, and between two looks at the probes.
 TICK = 20
@@ -31,7 +31,7 @@ class Controller:
 
 
 class RawLoss(Controller):
-    """EXP3 with a shard's training loss as its reward, over what it was likely to be drawn (as in online data mixing)."""
+    """EXP3 with the training loss as reward, over the odds of being drawn, as in online data mixing."""
 
     def __init__(self) -> None:
         self.rewards: Shares = {}

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arms import ARMS, OURS, TICK
+from arms import ARMS, OURS
 from curves import Curve, curve
 from page import write
-from scenario import KNOWN_KINDS, Scenario
+from scenario import Scenario
 from server import Server
 
 HERE = Path(__file__).resolve().parent
@@ -101,7 +101,7 @@ class Setup:
 
 def everything() -> Iterator[tuple[str, str]]:
     """Scenarios and arms of the full form, what matters most first."""
-    scenarios: dict[str, tuple[str, ...]] = {name: (*ARMS, OURS) for name in (*FULL[1:], FULL[0])}
+    scenarios: dict[str, tuple[str, ...]] = dict.fromkeys((*FULL[1:], FULL[0]), (*ARMS, OURS))
     for name in (*ALONE, *map(known_kinds, RATES), *map(new_kinds, RATES)):
         scenarios.setdefault(name, FEW)
     for name, arms in scenarios.items():

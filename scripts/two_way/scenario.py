@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 from corpus import CATEGORIES, VOCABULARY, Corpus, Rows, paired
 
 ROWS = 12_000
