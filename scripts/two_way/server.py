@@ -7,13 +7,15 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 #: A machine under load is slow, not wrong; past this something hangs.
 PATIENCE_S = 900.0
+#: How far the rules may go where nothing else is said.
+SHARD_ALONE = {"shard": "auto"}
 
 
 class Server:
@@ -31,13 +33,24 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Starts the server, on its state as it is, and waits until it answers."""
+        (self.state / "address").unlink(missing_ok=True)
         command = [str(self.binary), "up", "--listen", "127.0.0.1:0"]
         command += ["--allow-root"] if os.geteuid() == 0 else []
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
         # Until it has left its address, a command would ask whatever listens at the default one.
         self.wait("the server to listen", lambda: (self.state / "address").exists() and self.answers())
-        return self
+
+    def kill(self) -> None:
+        """Ends the server as a crash does; its jobs run on."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -65,10 +78,12 @@ class Server:
         listed: list[dict[str, Any]] = json.loads(self.call("jobs", "--all", "--json").stdout)["jobs"]
         return listed
 
-    def submit(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> str:
-        """Submits a job with the shard rule on auto, and gives its id."""
+    def submit(
+        self, name: str, command: Sequence[str], workdir: Path, more: str = "", rules: Mapping[str, str] = SHARD_ALONE
+    ) -> str:
+        """Submits a job, and gives its id; `more` goes to the end of its file."""
         path = self.directory / f"{name}.toml"
-        path.write_text(job_file(name, command, workdir, more), encoding="utf-8")
+        path.write_text(job_file(name, command, workdir, more, rules), encoding="utf-8")
         done = self.call("submit", str(path))
         if done.returncode != 0:
             raise SystemExit(f"`{path}` was refused:\n{done.stderr}")
@@ -98,8 +113,9 @@ class Server:
             time.sleep(0.2)
 
 
-def job_file(name: str, command: Sequence[str], workdir: Path, more: str) -> str:
-    """The text of a job file; `more` goes to its end."""
+def job_file(name: str, command: Sequence[str], workdir: Path, more: str, rules: Mapping[str, str]) -> str:
+    """The text of a job file."""
+    modes = "\n".join(f'{rule} = "{mode}"' for rule, mode in rules.items())
     return f"""\
 name = "{name}"
 [resources]
@@ -109,5 +125,5 @@ command = {json.dumps(list(command))}
 workdir = {json.dumps(str(workdir))}
 environment = {{ PYTHONPATH = {json.dumps(os.environ.get("PYTHONPATH", ""))} }}
 [rules]
-shard = "auto"
+{modes}
 {more}"""
