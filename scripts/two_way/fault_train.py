@@ -63,7 +63,7 @@ class Trainer:
 
         def row(number: int) -> torch.Tensor:
             made = torch.randn(FEATURES, generator=torch.Generator().manual_seed(number % 1_000_003))
-            return made * math.nan if self.fault.poisons(shard, number) else made
+            return made * math.nan if self.fault.poisons(shard, number, self.step) else made
 
         return row
 

@@ -42,8 +42,7 @@ LIMIT_S = 300.0
 FIRST, LAST = 30, 200
 SLOWER = 8.0
 NAN_SHARD = "c"
-#: So that the first is met some 70 steps after the start, and on every rank's weights.
-NAN_ROW_IN = 400
+NAN_ROW_IN = 50
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,9 @@ class Fault:
         """Whether an equal part of the batch is too much for one rank's memory."""
         return self.kind == "out of memory"
 
-    def poisons(self, shard: str, row: int) -> bool:
-        """Whether a row is not numbers: a few rows of one shard."""
-        return self.kind == "NaN shard" and shard == NAN_SHARD and row % NAN_ROW_IN == 0
+    def poisons(self, shard: str, row: int, step: int) -> bool:
+        """Whether a row is not numbers: a few of one shard, from a step on."""
+        return self.kind == "NaN shard" and shard == NAN_SHARD and row % NAN_ROW_IN == 0 and step >= self.steps[0]
 
     def slowness(self, rank: int, step: int) -> float:
         """How many times a step's time this rank takes."""
