@@ -14,6 +14,8 @@ from typing import Any
 
 #: A machine under load is slow, not wrong; past this something hangs.
 PATIENCE_S = 900.0
+#: Between two looks, each of which starts a process: more often would take the trainer's processor.
+POLL_S = 2.0
 #: How far the rules may go where nothing else is said.
 SHARD_ALONE = {"shard": "auto"}
 
@@ -110,7 +112,7 @@ class Server:
                 raise SystemExit(f"the server ended while the experiment waited for {what}:\n{log[-4000:]}")
             if time.monotonic() > deadline:
                 raise SystemExit(f"waited {PATIENCE_S:.0f} s for {what}")
-            time.sleep(0.2)
+            time.sleep(POLL_S)
 
 
 def job_file(name: str, command: Sequence[str], workdir: Path, more: str, rules: Mapping[str, str]) -> str:
