@@ -24,11 +24,8 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Left alone, Accelerate takes as many threads as there are processors once a launcher has named a rank, whatever was set.
+# Else Accelerate takes as many threads as there are processors once a launcher has named a rank, whatever was set.
 os.environ["OMP_NUM_THREADS"] = "1"
-# One process needs no process group; with these it would be one of one, and wrapped as such.
-for _name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-    os.environ.pop(_name, None)
 
 import numpy as np
 import torch
@@ -155,6 +152,9 @@ class Kept(logging.Handler):
 def run(setting: Setting) -> Outcome:
     """Trains once."""
     torch.set_num_threads(1)
+    # One process needs no process group; with these it would be one of one, and wrapped as such.
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
     cache = Path(setting.cache)
     text = corpus(cache, setting.seed)
     data = Scenario.of(setting.scenario).stream(text, setting.seed)
