@@ -49,12 +49,14 @@ test-python: $(VENV)/quickstart
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.
 bench:
 	cargo bench --quiet -p antiphon-kernel --bench decisions
+	cargo bench --quiet -p antiphon-signals --bench in_process
 	cargo bench --quiet -p antiphon-sim --bench million -- --jobs 50000
 	cargo bench --quiet -p antiphon --bench local
 
 ## The same in the large size.
 bench-full:
 	cargo bench --quiet -p antiphon-kernel --bench decisions -- --runs 5 --starts 200000
+	cargo bench --quiet -p antiphon-signals --bench in_process -- --runs 5 --signals 50000000
 	cargo bench --quiet -p antiphon-sim --bench million
 	cargo bench --quiet -p antiphon --bench local -- --runs 3 --slurm-runs 3 --seconds 100 --commands 50
 

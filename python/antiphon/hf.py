@@ -1,4 +1,4 @@
-"""Transformers' `Trainer`, and TRL's, in dialogue with antiphon: reports signals, carries out directives, seals checkpoints.
+"""Transformers' `Trainer`, and TRL's, in dialogue with antiphon: signals up, directives down, checkpoints sealed.
 
     trainer = Trainer(model=model, args=args, data_collator=collate, train_dataset=None)
     antiphon.hf.instrument(trainer, stream, probes={"law": held_out_rows})
@@ -10,7 +10,6 @@ Training is the Trainer's: same loss, same optimizer, same files in a checkpoint
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +59,9 @@ def instrument(
 ) -> AntiphonCallback:
     """Gives a Trainer both halves of the dialogue, and the newest checkpoint to resume from.
 
-    `stream` replaces the Trainer's own data loader; without it a `shard` column of the data set, by name or by number in
-    `shards`, says where each row is from. `probes` are held-out rows by category, evaluated every `probe_every` steps.
+    `stream` replaces the Trainer's own data loader; without it a `shard` column of the data set, by name or by number
+    in `shards`, says where each row is from. `probes` are held-out rows by category, evaluated every `probe_every`
+    steps.
     `handlers` carry out directives that the Trainer itself cannot, by name; what they raise is acknowledged as failed.
     """
     callback = AntiphonCallback(job, stream, shards=shards, probes=probes, probe_every=probe_every, handlers=handlers)
@@ -82,8 +82,8 @@ def resume_from(directory: str, environment: Environment | None = None) -> Path 
     return seal.newest(Path(directory), named)
 
 
-class AntiphonCallback(TrainerCallback):  # type: ignore[misc]
-    """The part of the dialogue that callbacks can hold. `instrument` adds what they cannot: losses by shard and data."""
+class AntiphonCallback(TrainerCallback):
+    """What callbacks can do of the dialogue. `instrument` adds what they cannot: losses by shard, and data."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The part of the dialogue that needs the Trainer's own methods: data, losses by shard, times. Callbacks see none of it.
+"""What needs the Trainer's own methods: data, losses by shard, times. Callbacks are shown none of it.
 
 It computes nothing a second time: losses of single samples come from the cross entropy that the model computes anyway,
 the gradient norm from clipping.
@@ -230,7 +230,7 @@ class _GatheredRewards:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._seen: list[tuple[Any, float]] = []
+        self._seen: list[tuple[Any, Any]] = []
         gather = trainer.accelerator.gather
 
         def looked_on(tensor: Any) -> Any:

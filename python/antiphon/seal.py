@@ -55,8 +55,7 @@ def seal(path: Path, state: Mapping[str, Any]) -> Sealed:
 def newest(directory: Path, named: Path | None = None, step_max: int | None = None) -> Path | None:
     """The checkpoint that is named, if it is whole, else the one saved last that is; of `step_max` or before."""
     found = [path for path in directory.iterdir() if path.is_dir()] if directory.is_dir() else []
-    serials = {path: _manifest(path) for path in found}
-    by_age = sorted((path for path in found if serials[path]), key=lambda path: int(serials[path].get("serial", 0)))
+    by_age = sorted((path for path in found if serial_of(path)), key=serial_of)
     for path in [*([named] if named is not None else []), *reversed(by_age)]:
         manifest = _manifest(path)
         if manifest and (step_max is None or int(manifest.get("step", 0)) <= step_max) and is_whole(path):
@@ -75,6 +74,11 @@ def is_whole(path: Path, thorough: bool = False) -> bool:
         )
     except OSError:
         return False
+
+
+def serial_of(path: Path) -> int:
+    """The order of saving; 0 where there is no manifest."""
+    return int(_manifest(path).get("serial", 0))
 
 
 def state_of(path: Path) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import _paths  # noqa: F401
 import torch
+import transformers
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, default_data_collator
 
+import _torch_paths  # noqa: F401
 from antiphon.data import MixedStream
 
 torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 VOCABULARY = 32
 LENGTH = 12
 

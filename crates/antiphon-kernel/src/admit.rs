@@ -1,18 +1,22 @@
 //! Answers a command before it is logged. A refused command changes nothing; an admitted one always fits when applied.
 
 use antiphon_types::{
-    Command, CommandId, GpuAmount, JobId, JobSpec, Maintenance, Millis, NodeName, Policy,
-    Processes, Rejection, Shape, StopCause, Tasks, TeamSpec,
+    Command, CommandId, DirectiveId, DirectiveScope, GpuAmount, JobId, JobSpec, Maintenance,
+    Millis, NodeName, Policy, Processes, Rejection, Rule, Shape, StopCause, Tasks, TeamSpec,
 };
 
 use crate::allowance::least;
+use crate::augment;
+use crate::ask;
 use crate::exist::can_exist;
 use crate::jobs::{Job, JobState};
 use crate::state::{CommandRecord, Mode, State};
+use crate::steering::FindingRecord;
 use crate::teams::{Team, total};
+use crate::undo;
 
 /// Directives that a person may send to one job: far above any use, and bounds the job's directive log.
-const DIRECTIVES_MAX: u64 = 10_000;
+pub(crate) const DIRECTIVES_MAX: u64 = 10_000;
 
 /// Longest span that a job or a policy may name, ten years: far above any use, far below where a time overflows.
 const SPAN_MAX: Millis = Millis::from_secs(10 * 365 * 86_400);
@@ -35,7 +39,7 @@ const MEMBERS_MAX: u64 = 10_000;
 /// The first thing that its sender has to change.
 pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
     match command {
-        Command::Submit { spec } => submit(state, spec),
+        Command::Submit { spec } => admit_job(state, spec),
         Command::Cancel { job } => allow(state, *job, "canceled", |job| !job.state.is_ended()),
         Command::Hold { job } => allow(state, *job, "put on hold", |job| {
             let held = matches!(job.state, JobState::Held { .. });
@@ -52,6 +56,9 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
             let issued = state.jobs[&direct.job].directives_issued;
             limit("number of directives", issued + 1, DIRECTIVES_MAX)
         }
+        Command::Approve { job, rule, subject } => approve(state, *job, *rule, subject),
+        Command::Undo { job, directive } => undo(state, *job, *directive),
+        Command::Ask(asked) => ask::admit(state, asked),
         Command::Drain { node, .. } | Command::Undrain { node } => known_node(state, node),
         Command::SetTeams { teams } => set_teams(teams),
         Command::Maintain(window) => maintain(state, window),
@@ -95,7 +102,7 @@ pub(crate) fn is_being_held(job: &Job) -> bool {
 }
 
 /// Whether its user has canceled it already and its end is only a matter of time.
-fn is_canceled(job: &Job) -> bool {
+pub(crate) fn is_canceled(job: &Job) -> bool {
     let under_way = matches!(
         job.state,
         JobState::Stopping {
@@ -127,6 +134,55 @@ fn allow(
         state,
         verb: verb.to_owned(),
     })
+}
+
+/// Checks that there is something to act on.
+fn approve(state: &State, id: JobId, rule: Rule, subject: &str) -> Result<(), Rejection> {
+    allow(state, id, "acted on", |job| {
+        !job.state.is_ended() && !is_canceled(job)
+    })?;
+    let steering = &state.jobs[&id].steering;
+    let helps = |record: &FindingRecord| {
+        let remedies = (0..).zip(&record.diagnosis.remedies);
+        let mut left = remedies.filter(|(place, _)| record.acted != Some(*place));
+        left.next().is_some()
+    };
+    let found = steering.finding(rule, subject);
+    if found.is_some_and(helps) {
+        return Ok(());
+    }
+    let of_rule = || steering.all().filter(|record| record.diagnosis.rule == rule);
+    let open = of_rule().filter(|record| helps(record));
+    let subjects = open.map(|record| record.diagnosis.subject.clone());
+    Err(Rejection::CannotApprove {
+        job: id,
+        rule,
+        why: match found {
+            Some(record) if record.diagnosis.remedies.is_empty() => {
+                format!("its finding `{}` asks for nothing", record.diagnosis.verdict)
+            }
+            Some(record) => format!(
+                "what its finding `{}` asks for has been done",
+                record.diagnosis.verdict
+            ),
+            None => format!(
+                "it has {} findings of that rule, none about `{subject}`",
+                of_rule().count()
+            ),
+        },
+        subjects: subjects.take(5).collect(),
+    })
+}
+
+/// Checks that a directive can be taken back, and that its inverse reaches whom it is for.
+fn undo(state: &State, id: JobId, directive: DirectiveId) -> Result<(), Rejection> {
+    allow(state, id, "sent a directive", |job| !job.state.is_ended())?;
+    let job = &state.jobs[&id];
+    let inverse = undo::inverse(job, directive)?;
+    if inverse.scope() == DirectiveScope::Compute {
+        allow(state, id, "sent a directive", is_underway)?;
+    }
+    limit("number of directives", job.directives_issued + 1, DIRECTIVES_MAX)
 }
 
 fn known_node(state: &State, node: &NodeName) -> Result<(), Rejection> {
@@ -183,6 +239,11 @@ fn set_policy(policy: &Policy) -> Result<(), Rejection> {
         ("restart_cost_ms", policy.restart_cost_ms),
         ("usage_half_life_ms", policy.usage_half_life_ms),
         ("suspicion_ms", policy.suspicion_ms),
+        ("rule_cool_down_ms", policy.rule_cool_down_ms),
+        (
+            "protection_per_hour_ms_max",
+            policy.protection_per_hour_ms_max,
+        ),
         (
             "idle_reclaim_after_ms",
             policy.idle_reclaim_after_ms.unwrap_or_default(),
@@ -267,7 +328,8 @@ fn maintain(state: &State, window: &Maintenance) -> Result<(), Rejection> {
     spans(&[("time until its end", span)])
 }
 
-fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+/// Answers whether a job may enter the queue.
+pub(crate) fn admit_job(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     let policy = &state.policy;
     let ahead = |at: Option<antiphon_types::Timestamp>| at.unwrap_or_default().since(state.now);
     let estimate = spec
@@ -331,6 +393,7 @@ fn submit(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
         )?;
     }
     of_team(state, spec)?;
+    augment::check(spec)?;
     can_exist(state, spec)?;
     rungs(state, spec)
 }
@@ -397,7 +460,7 @@ fn dependencies(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
 }
 
 /// Checks that the team may ask for this at all.
-fn of_team(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
+pub(crate) fn of_team(state: &State, spec: &JobSpec) -> Result<(), Rejection> {
     let teams = &state.teams;
     if teams.specs().is_empty() {
         return Ok(());

@@ -5,11 +5,13 @@ mod change;
 mod command;
 mod decision;
 mod observation;
+mod steer;
 mod time;
 
 use antiphon_types::{Body, CommandId, Event, JobId};
 
 pub(crate) use self::command::submit;
+pub(crate) use self::steer::is_new_shard;
 use crate::state::{CommandRecord, Mode, State};
 
 /// Folds one event into the state.

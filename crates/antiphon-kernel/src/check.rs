@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{Action, Allocation, AttemptId, Class, Decision, GpuAmount, Terms};
 
+use crate::admit::admit_job;
 use crate::capacity::Capacity;
 use crate::index::Index;
 use crate::jobs::{Job, JobState, StopPhase};
@@ -69,6 +70,20 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
                     return Err(format!("no node {node} to hold for {job}"));
                 }
             }
+            Action::Remedy {
+                job,
+                rule,
+                subject,
+                remedy,
+            } => {
+                let known = state.job(*job).and_then(|job| job.steering.finding(*rule, subject));
+                let place = usize::try_from(*remedy).expect("few remedies");
+                if known.is_none_or(|known| place >= known.diagnosis.remedies.len()) {
+                    return Err(format!("{job} has no remedy {remedy} of {rule} {subject}"));
+                }
+            }
+            Action::Augment { job, spec, .. } => admit_job(state, spec)
+                .map_err(|no| format!("{job} would get a data job that is refused: {no}"))?,
             Action::Direct { .. }
             | Action::Abandon { .. }
             | Action::Unreserve { .. }

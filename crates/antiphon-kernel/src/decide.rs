@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use antiphon_types::{Action, Class, Decision, JobId, Millis, Timestamp};
 
-use crate::direct;
 use crate::jobs::JobState;
 use crate::nodes;
 use crate::order::Cycle;
+use crate::remedy;
 use crate::settle;
 use crate::state::{Mode, State};
 use crate::stop;
@@ -30,7 +30,8 @@ pub fn decide(state: &State) -> Decision {
         if !again {
             (wake_at, again) = start(state, &mut actions);
         }
-        direct::act_on_findings(state, &mut actions);
+        // A data job that is to start stands in the queue once this is applied.
+        again |= remedy::act_on_findings(state, &mut actions);
     }
     again |= stop::is_over_at_once(state, &actions);
     Decision {
@@ -116,6 +117,8 @@ pub(crate) fn stop_begun(actions: &[Action]) -> BTreeSet<JobId> {
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => None,
         })
         .collect()

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_types::{Allocation, Class, GpuAmount, JobId, Maintenance, NodeName, Slot, Timestamp};
+use antiphon_types::{
+    Allocation, Class, GpuAmount, JobId, Maintenance, Millis, NodeName, Slot, Timestamp,
+};
 
 use crate::capacity::{Capacity, Hold, NodeId};
 use crate::jobs::{Active, DeadlineRecord, Job, JobState, StopPhase};
@@ -61,8 +63,8 @@ pub(crate) struct Index {
     pub(crate) ends: BTreeSet<(Timestamp, JobId)>,
     /// Attempts on their way out.
     pub(crate) stopping: BTreeSet<JobId>,
-    /// Running jobs with a finding that nothing has been done about.
-    pub(crate) findings: BTreeSet<JobId>,
+    /// Running jobs by the time from which something is to be done about a finding or a data job of theirs.
+    pub(crate) findings: BTreeSet<(Timestamp, JobId)>,
     /// Names of jobs that have not ended, by team.
     names: BTreeMap<TeamId, BTreeMap<String, JobId>>,
     /// Jobs with a deadline that counts, by team and deadline.
@@ -101,7 +103,7 @@ pub(crate) struct Membership {
     active: bool,
     stopping: bool,
     stirred: bool,
-    findings: bool,
+    findings: Option<Timestamp>,
     runs_as: Option<Class>,
     ends: Option<Timestamp>,
     clocks: [Option<Timestamp>; 2],
@@ -133,7 +135,7 @@ impl Membership {
                 here.active = true;
                 here.runs_as = Some(active.class);
                 here.stirred = is_stirred(job, active);
-                here.findings = job.shards.values().any(|shard| shard.directive.is_none());
+                here.findings = job.steering.due(known, job);
                 here.ends = active.terms.ends_by;
                 here.clocks = [ends_by_limit(job, active), idle_until(known, job)];
             }
@@ -503,9 +505,9 @@ impl Index {
         flag(&mut self.active, id, before.active, after.active);
         flag(&mut self.stopping, id, before.stopping, after.stopping);
         flag(&mut self.stirred, id, before.stirred, after.stirred);
-        flag(&mut self.findings, id, before.findings, after.findings);
         timer(&mut self.backoff, id, before.backoff, after.backoff);
         timer(&mut self.ends, id, before.ends, after.ends);
+        timer(&mut self.findings, id, before.findings, after.findings);
         // Two clocks of one attempt may run out at once: both out before either comes in.
         for at in before.clocks.into_iter().flatten() {
             self.clocks.remove(&(at, id));
@@ -631,7 +633,11 @@ impl Index {
             .iter()
             .flat_map(|window| [window.from, window.until])
             .filter(|at| *at > known.now);
+        // What is due already waits for something else to happen.
+        let soon = (known.now.after(Millis::from_millis(1)), JobId(0));
+        let findings = self.findings.range(soon..).next().map(|(at, _)| *at);
         [
+            findings.filter(|_| known.mode == Mode::Deciding),
             first(&self.clocks).filter(|at| *at > known.now),
             first(&self.backoff),
             first(&self.promotions).filter(|_| queue_waits),

@@ -1,15 +1,16 @@
 //! A job as the kernel knows it: what was asked, where it stands, what it has done. Plain data; `apply` alone changes it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use antiphon_types::{
     Allocation, AttemptId, Checkpoint, Class, Directive, DirectiveId, Exit, ExitClass, GpuTime,
-    JobId, JobSpec, Millis, Outcome, ShardEvidence, StopCause, TaskId, Terms, Timestamp,
+    JobId, JobSpec, Millis, Outcome, StopCause, TaskId, Terms, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::NodeId;
 use crate::expect::Expectation;
+use crate::steering::Steering;
 use crate::teams::TeamId;
 
 /// A job and its history.
@@ -81,8 +82,10 @@ pub struct Job {
     pub checkpoint: Option<Checkpoint>,
     /// The last progress that mattered.
     pub progress: Option<Progress>,
-    /// Shards with a finding against them.
-    pub shards: BTreeMap<String, ShardRecord>,
+    /// What the two-way loop knows of it and has done for it.
+    pub steering: Steering,
+    /// The job that it makes more data for, if it is a data job of antiphon's own.
+    pub makes_data_for: Option<JobId>,
     /// The directive log: data directives of all time, compute directives of the current attempt.
     pub directives: Vec<Directive>,
     /// The id of the newest directive.
@@ -290,15 +293,6 @@ pub struct Progress {
     pub speed: u32,
     /// When it was found.
     pub at: Timestamp,
-}
-
-/// What is known against a shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShardRecord {
-    /// The numbers.
-    pub evidence: ShardEvidence,
-    /// The directive that acts on it, once there is one.
-    pub directive: Option<DirectiveId>,
 }
 
 impl Job {

@@ -21,6 +21,8 @@
 
 mod admit;
 mod allowance;
+mod ask;
+mod augment;
 mod apply;
 mod capacity;
 pub mod check;
@@ -41,15 +43,19 @@ mod order;
 mod place;
 mod preempt;
 mod queue;
+mod relocate;
+mod remedy;
 mod reserve;
 mod settle;
 mod share;
 mod stake;
 mod state;
+mod steering;
 mod stop;
 mod table;
 mod teams;
 mod turns;
+mod undo;
 
 pub use admit::{admit, repeated};
 pub use apply::apply;
@@ -58,12 +64,15 @@ pub use direct::pending_directives;
 pub use expect::{Expectation, Source};
 pub use jobs::{
     Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, Progress,
-    ShardRecord, StopPhase, TaskPhase,
+    StopPhase, TaskPhase,
 };
 pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};
 pub use place::Demand;
 pub use share::{Standing, standing};
 pub use state::{CommandRecord, Known, Mode, Node, NodeFailure, NodeFree, State};
+pub use steering::{
+    AugmentRun, Avoided, FindingRecord, FindingStage, RunStage, Steering, mode, waits_for_approval,
+};
 pub use table::Jobs;
 pub use teams::{Team, Teams};

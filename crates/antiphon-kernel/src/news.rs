@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use antiphon_types::{AttemptId, NodeName, NodeSpec, NodeState, Observation, TaskId};
 
+use crate::apply::is_new_shard;
 use crate::jobs::{Active, Job, TaskPhase};
 use crate::state::State;
 
@@ -39,6 +40,12 @@ pub fn is_news(state: &State, observation: &Observation) -> bool {
         }
         Observation::Checkpointed { checkpoint } => {
             current(state, checkpoint.attempt).is_some_and(|(job, _)| !job.knows(checkpoint))
+        }
+        Observation::Shards { attempt, shards } => {
+            current(state, *attempt).is_some_and(|(job, _)| {
+                let mut told = shards.iter();
+                told.any(|(name, origin)| is_new_shard(job, name, origin))
+            })
         }
         Observation::Acknowledged { attempt, ack } => {
             current(state, *attempt).is_some_and(|(job, _)| {

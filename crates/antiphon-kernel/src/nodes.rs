@@ -43,8 +43,13 @@ fn conviction(state: &State, node: &Node) -> Option<String> {
     let told: Vec<String> = failures()
         .map(|failure| format!("{} of `{}`", failure.job, failure.team))
         .collect();
+    let what = if failures().any(|failure| failure.slow) {
+        "hardware failures or slow tasks"
+    } else {
+        "hardware failures"
+    };
     Some(format!(
-        "put aside: hardware failures of jobs of {} teams within {}: {}",
+        "put aside: {what} of jobs of {} teams within {}: {}",
         teams.len(),
         state.policy.suspicion_ms,
         told.join(", ")

@@ -466,6 +466,10 @@ impl<'a> Cycle<'a> {
             held: held.and_then(|held| self.held.get(&held)),
             ..View::of_anybody(self.state, class, gone_by)
         };
+        if !self.slots.contains_key(&job.id) && job.steering.avoided(self.state.now).next().is_some()
+        {
+            return self.start_elsewhere(job, class, &allowance);
+        }
         let Some(placement) = place(&mut self.free, &job.spec, &view) else {
             // Where its team bounds it, that says nothing about other teams' jobs, nor with partitions about shorter ones.
             if allowance.is_unbounded()
@@ -476,6 +480,26 @@ impl<'a> Cycle<'a> {
             }
             return Verdict::Unfit;
         };
+        self.note_on_held(&placement);
+        self.launch(job, class, placement);
+        Verdict::Starts
+    }
+
+    /// Starts a job away from the nodes that were slow for it. Once nodes are held back for it, it takes what it gets: others
+    /// may have given way.
+    fn start_elsewhere(&mut self, job: &'a Job, class: Class, allowance: &Allowance) -> Verdict {
+        let mut free = self.free.clone();
+        for node in job.steering.avoided(self.state.now) {
+            if let Some(id) = self.state.index.node_ids.get(node) {
+                free.close(*id);
+            }
+        }
+        let Some(placement) = place(&mut free, &job.spec, &self.view(job, class, allowance)) else {
+            return Verdict::Unfit;
+        };
+        self.free
+            .take_gang(&placement.nodes, &placement.allocation);
+        self.free.take_resources(&job.spec.resources);
         self.note_on_held(&placement);
         self.launch(job, class, placement);
         Verdict::Starts

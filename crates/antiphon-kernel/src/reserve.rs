@@ -360,6 +360,8 @@ fn started_now<'c>(cycle: &'c Cycle<'_>) -> impl Iterator<Item = (NodeId, &'c Ta
         | Action::Reserve { .. }
         | Action::Unreserve { .. }
         | Action::PutAside { .. }
+        | Action::Remedy { .. }
+        | Action::Augment { .. }
         | Action::Abandon { .. } => None,
     });
     let tasks = allocations.flat_map(|allocation| &allocation.tasks);

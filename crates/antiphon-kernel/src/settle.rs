@@ -79,11 +79,15 @@ fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
             | StopCause::Turn { .. }
             | StopCause::Drain { .. }
             | StopCause::Idle { .. }
+            | StopCause::Straggler { .. }
+            | StopCause::Asked { .. }
             | StopCause::Operator,
         ) if !finished => Outcome::Requeued,
         Some(StopCause::Limit) if !finished => Outcome::Failed {
             class: ExitClass::Limit,
         },
+        // However its processes ended, it was antiphon that ended them: as if the job had failed by itself.
+        Some(StopCause::Hang) if !finished => retry(state, job, ExitClass::Software),
         _ if clean => Outcome::Succeeded,
         Some(_) | None => after_failure(state, job, active),
     }
@@ -124,13 +128,18 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
         },
         // The command never ran: its node failed, not the job.
         ExitClass::Hardware if matches!(exit, Exit::Unfit { .. }) => Outcome::Requeued,
-        ExitClass::Hardware | ExitClass::Software if job.failures >= job.spec.retry.retries_max => {
-            Outcome::Failed { class }
-        }
-        ExitClass::Hardware | ExitClass::Software => Outcome::Retried {
-            class,
-            not_before: state.now.after(backoff(job)),
-        },
+        ExitClass::Hardware | ExitClass::Software => retry(state, job, class),
+    }
+}
+
+/// Another try, as long as the job has any left.
+fn retry(state: &State, job: &Job, class: ExitClass) -> Outcome {
+    if job.failures >= job.spec.retry.retries_max {
+        return Outcome::Failed { class };
+    }
+    Outcome::Retried {
+        class,
+        not_before: state.now.after(backoff(job)),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Stake {
     /// Since when nothing of what it did is saved; nothing before it has started.
     unsaved_since: Option<Timestamp>,
     ends_at: Option<Timestamp>,
-    /// Until when it is left alone since it is near its end.
+    /// Until when it is left alone since it is near its end, or its trainer asked for it.
     near_end: Option<Timestamp>,
     /// Until when it is left alone since it was moved often enough in an hour.
     moved: Option<Timestamp>,
@@ -58,7 +58,7 @@ impl Stake {
             launched: active.launched,
             unsaved_since: unsaved_since(job, active),
             ends_at: active.terms.ends_at,
-            near_end: job.near_end,
+            near_end: job.near_end.max(job.steering.protected),
             moved,
         })
     }

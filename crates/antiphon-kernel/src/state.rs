@@ -118,7 +118,7 @@ pub struct Node {
     pub failures: Vec<NodeFailure>,
 }
 
-/// A hardware failure of an attempt on a node.
+/// What speaks against a node: a hardware failure of an attempt on it, or a task that was slower than the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFailure {
     /// Whose job it was: one team's code alone convicts no node.
@@ -129,6 +129,8 @@ pub struct NodeFailure {
     pub at: Timestamp,
     /// Whether a check of the node itself failed: that convicts it alone.
     pub checked: bool,
+    /// Whether it did not fail, but was slower than the other nodes of its gang.
+    pub slow: bool,
 }
 
 /// What no attempt holds of a node.

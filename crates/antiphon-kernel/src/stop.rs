@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use antiphon_types::{Action, DirectiveBody, JobId, Millis, NodeName, StopCause, Timestamp};
+use antiphon_types::{
+    Action, DirectiveBody, DirectiveCause, JobId, Millis, NodeName, StopCause, Timestamp,
+};
 
 use crate::decide::stop_begun;
 use crate::direct::issue;
@@ -22,7 +24,14 @@ pub(crate) fn begin(state: &State, job: &Job, cause: StopCause, actions: &mut Ve
     let active = job.state.active().expect("only an attempt can be stopped");
     if active.attached && saves_first(&cause) {
         let until = state.now.after(checkpoint_wait(state, job));
-        let directive = issue(job, DirectiveBody::Yield, cause.to_string(), state.now, 0);
+        let directive = issue(
+            job,
+            DirectiveBody::Yield,
+            cause.to_string(),
+            DirectiveCause::Stop,
+            state.now,
+            0,
+        );
         let id = directive.id;
         actions.push(Action::Direct {
             job: job.id,
@@ -39,7 +48,8 @@ pub(crate) fn begin(state: &State, job: &Job, cause: StopCause, actions: &mut Ve
     }
 }
 
-/// A canceled job's work is not wanted, a broken gang cannot agree on a step: neither waits for a checkpoint.
+/// A canceled job's work is not wanted, a broken gang cannot agree on a step, a hung one makes none: none of them waits for a
+/// checkpoint.
 const fn saves_first(cause: &StopCause) -> bool {
     match cause {
         StopCause::Priority { .. }
@@ -49,8 +59,10 @@ const fn saves_first(cause: &StopCause) -> bool {
         | StopCause::Drain { .. }
         | StopCause::Hold
         | StopCause::Operator
+        | StopCause::Straggler { .. }
+        | StopCause::Asked { .. }
         | StopCause::Limit => true,
-        StopCause::Cancel | StopCause::GangBroken { .. } => false,
+        StopCause::Cancel | StopCause::GangBroken { .. } | StopCause::Hang => false,
     }
 }
 
@@ -127,6 +139,8 @@ pub(crate) fn is_over_at_once(state: &State, actions: &[Action]) -> bool {
         | Action::Reserve { .. }
         | Action::Unreserve { .. }
         | Action::PutAside { .. }
+        | Action::Remedy { .. }
+        | Action::Augment { .. }
         | Action::Abandon { .. } => false,
     })
 }

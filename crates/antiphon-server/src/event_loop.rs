@@ -410,6 +410,8 @@ const fn subject(command: &Command) -> Option<JobId> {
         | Command::Release { job }
         | Command::Preempt { job } => Some(*job),
         Command::Direct(direct) => Some(direct.job),
+        Command::Approve { job, .. } | Command::Undo { job, .. } => Some(*job),
+        Command::Ask(ask) => Some(ask.attempt.job),
         Command::Submit { .. }
         | Command::Drain { .. }
         | Command::Undrain { .. }

@@ -395,6 +395,8 @@ fn order(action: &Action) -> Option<(AttemptId, Order)> {
         | Action::Reserve { .. }
         | Action::Unreserve { .. }
         | Action::PutAside { .. }
+        | Action::Remedy { .. }
+        | Action::Augment { .. }
         | Action::Abandon { .. } => None,
     }
 }

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_signals::{JobWindow, Latest, ShardLoss, Signal};
-use antiphon_types::{AttemptId, Finding, JobId, Timestamp};
+use antiphon_signals::{Context, JobWindow, Latest, Point, ShardLoss, Signal};
+use antiphon_types::{AttemptId, Finding, JobId, Millis, Timestamp};
 
 /// Jobs remembered, newest first: bounds memory whatever is sent.
 const JOBS_MAX: usize = 10_000;
 /// Senders remembered for one attempt: one a task, and those that restarted.
 const SENDERS_MAX: usize = 65_536;
+/// A sender that was heard within this lives: trainers report every second, and wait up to a minute after failures.
+const ALIVE: Millis = Millis::from_secs(60);
 
 /// The windows of all attempts that report.
 #[derive(Default)]
@@ -22,7 +24,11 @@ struct Reports {
     window: JobWindow,
     /// The last batch of each sender, so that one sent twice counts once.
     senders: BTreeMap<String, u64>,
+    /// Signals taken in, each once.
+    count: u64,
     dropped: u64,
+    /// When the newest batch came.
+    heard: Timestamp,
 }
 
 /// What is shown of a job's signals.
@@ -30,40 +36,88 @@ pub(crate) struct Shown {
     pub(crate) attempt: AttemptId,
     pub(crate) latest: Latest,
     pub(crate) shards: Vec<ShardLoss>,
+    pub(crate) count: u64,
     pub(crate) dropped: u64,
+}
+
+/// A batch as it is counted.
+pub(crate) struct Taken<'a> {
+    pub(crate) attempt: AttemptId,
+    /// Names the sending process.
+    pub(crate) boot: &'a str,
+    /// Its number among that process's batches.
+    pub(crate) seq: u64,
+    /// Signals that the sender had to drop before it.
+    pub(crate) dropped: u64,
+    pub(crate) signals: &'a [Signal<'a>],
+    pub(crate) at: Timestamp,
 }
 
 impl SignalPlane {
     /// Takes a batch in, unless it was taken before; returns what it led to.
-    pub(crate) fn take(
-        &self,
-        attempt: AttemptId,
-        boot: &str,
-        seq: u64,
-        dropped: u64,
-        signals: &[Signal],
-        at: Timestamp,
-    ) -> Vec<Finding> {
-        let reports = self.of(attempt);
+    pub(crate) fn take(&self, batch: &Taken<'_>) -> Vec<Finding> {
+        let reports = self.of(batch.attempt);
         let mut reports = lock(&reports);
-        if reports.window.attempt() != attempt {
+        if reports.window.attempt() != batch.attempt {
             // A newer attempt reports already; these came too late to say anything of it.
             return Vec::new();
         }
         let known = reports.senders.len();
-        match reports.senders.get_mut(boot) {
-            Some(last) if seq <= *last => return Vec::new(),
-            Some(last) => *last = seq,
+        match reports.senders.get_mut(batch.boot) {
+            Some(last) if batch.seq <= *last => return Vec::new(),
+            Some(last) => *last = batch.seq,
             None if known < SENDERS_MAX => {
-                reports.senders.insert(boot.to_owned(), seq);
+                reports.senders.insert(batch.boot.to_owned(), batch.seq);
             }
             None => return Vec::new(),
         }
-        reports.dropped = reports.dropped.saturating_add(dropped);
-        for signal in signals {
-            reports.window.observe(signal, at);
+        reports.count += batch.signals.len() as u64;
+        reports.dropped = reports.dropped.saturating_add(batch.dropped);
+        reports.heard = reports.heard.max(batch.at);
+        for signal in batch.signals {
+            reports.window.observe(signal, batch.at);
         }
         reports.window.take_findings()
+    }
+
+    /// Tells a window what its signals do not say.
+    pub(crate) fn set_context(&self, attempt: AttemptId, context: Context) {
+        let reports = self.of(attempt);
+        let mut reports = lock(&reports);
+        if reports.window.attempt() == attempt {
+            reports.window.set_context(context);
+        }
+    }
+
+    /// Tells a window that a checkpoint is durable.
+    pub(crate) fn checkpointed(&self, attempt: AttemptId, step: u64, bytes: u64, save_ms: f64, at: Timestamp) {
+        let reports = self.of(attempt);
+        let mut reports = lock(&reports);
+        if reports.window.attempt() == attempt {
+            reports.window.checkpointed(step, bytes, save_ms, at);
+        }
+    }
+
+    /// Lets time pass for every attempt whose sender lives: silence of the sender alone says nothing of the run.
+    pub(crate) fn tick(&self, at: Timestamp) -> Vec<Finding> {
+        let jobs: Vec<_> = lock(&self.jobs).values().cloned().collect();
+        let mut findings = Vec::new();
+        for reports in jobs {
+            let mut reports = lock(&reports);
+            if at.since(reports.heard) <= ALIVE {
+                reports.window.tick(at);
+                findings.append(&mut reports.window.take_findings());
+            }
+        }
+        findings
+    }
+
+    /// A down-sampled curve of a job, if it reported one of that name.
+    pub(crate) fn series(&self, job: JobId, name: &str) -> Option<(AttemptId, Vec<Point>)> {
+        let reports = lock(&self.jobs).get(&job)?.clone();
+        let reports = lock(&reports);
+        let points = reports.window.series(name)?;
+        Some((reports.window.attempt(), points))
     }
 
     pub(crate) fn show(&self, job: JobId) -> Option<Shown> {
@@ -73,6 +127,7 @@ impl SignalPlane {
             attempt: reports.window.attempt(),
             latest: reports.window.latest().clone(),
             shards: reports.window.shards(),
+            count: reports.count,
             dropped: reports.dropped,
         })
     }
@@ -81,7 +136,9 @@ impl SignalPlane {
         let fresh = || Reports {
             window: JobWindow::new(attempt),
             senders: BTreeMap::new(),
+            count: 0,
             dropped: 0,
+            heard: Timestamp::default(),
         };
         let mut jobs = lock(&self.jobs);
         if jobs.len() >= JOBS_MAX && !jobs.contains_key(&attempt.job) {

@@ -85,6 +85,7 @@ mod tests {
         let progress = ProgressSignal {
             step,
             total_steps: 10_000,
+            target_loss: None,
         };
         rule.observe(attempt, progress, Timestamp::from_millis(at_s * 1_000))
     }

@@ -253,6 +253,8 @@ fn act(state: &State, runs: &mut BTreeMap<JobId, Run>, action: &Action, at: Time
         | Action::Reserve { .. }
         | Action::Unreserve { .. }
         | Action::PutAside { .. }
+        | Action::Remedy { .. }
+        | Action::Augment { .. }
         | Action::Abandon { .. } => (),
     }
 }
@@ -305,10 +307,13 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
             | StopCause::Turn { .. }
             | StopCause::Idle { .. }
             | StopCause::Drain { .. }
+            | StopCause::Straggler { .. }
+            | StopCause::Asked { .. }
             | StopCause::Operator => 1,
             StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit
+            | StopCause::Hang
             | StopCause::GangBroken { .. } => 0,
         };
         run.record.preemptions += moved;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, JobId, JobSpec, Millis,
-    NodeName, TaskId, Timestamp,
+    NodeName, Rule, TaskId, Timestamp,
 };
 
 /// One thing to carry out.
@@ -83,6 +83,17 @@ pub enum Action {
         node: NodeName,
         /// What convicts it.
         evidence: String,
+    },
+    /// Take what a finding asks for; the actions that it needs follow in the same decision.
+    Remedy {
+        /// The job.
+        job: JobId,
+        /// Whose finding.
+        rule: Rule,
+        /// Of what.
+        subject: String,
+        /// Which of its remedies, by place.
+        remedy: u32,
     },
     /// Start a data job that makes more data for another job.
     Augment {
@@ -211,6 +222,11 @@ pub enum StopCause {
     },
     /// It made no step for too long, though its processes live.
     Hang,
+    /// Its own trainer asked for another number of GPUs.
+    Asked {
+        /// How many.
+        gpus: u32,
+    },
     /// Another job of its team is nearer to its end, or has had less.
     Turn {
         /// That job.
@@ -232,6 +248,7 @@ impl fmt::Display for StopCause {
             Self::Operator => f.write_str("preempted by an operator"),
             Self::Limit => f.write_str("time limit"),
             Self::Straggler { node } => write!(f, "{node} is slower than its other nodes"),
+            Self::Asked { gpus } => write!(f, "its trainer asked for {gpus} GPUs"),
             Self::Hang => f.write_str("it made no step for too long"),
             Self::Turn { preemptor } => {
                 write!(f, "for {preemptor} (its turn in their team)")

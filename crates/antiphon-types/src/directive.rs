@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, DirectiveId, Millis, Timestamp};
+use crate::{AttemptId, DirectiveId, JobId, Millis, Rule, Timestamp};
 
 /// One entry of a job's directive log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,10 +18,41 @@ pub struct Directive {
     pub attempt: Option<AttemptId>,
     /// Why, with numbers.
     pub reason: String,
+    /// What led to it.
+    #[serde(default)]
+    pub cause: DirectiveCause,
     /// When it was decided.
     pub at: Timestamp,
     /// The trainer's last word on it.
     pub ack: Option<AckBody>,
+}
+
+/// What led to a directive.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectiveCause {
+    /// The attempt is to end.
+    #[default]
+    Stop,
+    /// A person sent it.
+    Person,
+    /// A rule asked for it.
+    Rule {
+        /// Which.
+        rule: Rule,
+        /// Of what.
+        subject: String,
+    },
+    /// A person took another one back.
+    Undo {
+        /// That one.
+        directive: DirectiveId,
+    },
+    /// A data job has made samples.
+    DataJob {
+        /// That job.
+        job: JobId,
+    },
 }
 
 /// What the trainer should do at its next step boundary.

@@ -35,7 +35,7 @@ pub use cluster::{
     NodeState, PartitionSpec, Slice, Span, TaskAllocation,
 };
 pub use command::{Ask, AskBody, Command, CommandId, Direct};
-pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveScope};
+pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveCause, DirectiveScope};
 pub use event::{Body, EVENT_VERSION, Event};
 pub use exit::{Exit, ExitClass};
 pub use finding::{Diagnosis, Finding, Verdict};

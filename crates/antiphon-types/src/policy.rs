@@ -54,6 +54,14 @@ pub struct Policy {
     /// A program and its arguments, run on each node before a gang of several nodes starts there and after a hardware
     /// failure; a status other than 0 puts the node aside. None by default.
     pub node_check: Vec<String>,
+    /// Directives of rules to one job within an hour: bounds what a rule that goes back and forth can do.
+    pub rule_directives_per_hour_max: u32,
+    /// How long a rule leaves a subject alone that it has just acted on: what it did has to show first.
+    pub rule_cool_down_ms: Millis,
+    /// Asks of one job's trainer within an hour that are listened to: each may cost a search for room.
+    pub asks_per_hour_max: u32,
+    /// How long within an hour a trainer may have itself protected from preemption.
+    pub protection_per_hour_ms_max: Millis,
     /// How long an attempt's GPUs may do next to nothing before it is taken back; none by default: it is only said.
     pub idle_reclaim_after_ms: Option<Millis>,
 }
@@ -119,6 +127,10 @@ impl Default for Policy {
             usage_half_life_ms: Millis::from_secs(24 * 3_600),
             gpu_weight_permille: BTreeMap::new(),
             suspicion_ms: Millis::from_secs(3_600),
+            rule_directives_per_hour_max: 60,
+            rule_cool_down_ms: Millis::from_secs(60),
+            asks_per_hour_max: 12,
+            protection_per_hour_ms_max: Millis::from_secs(1_800),
             node_check: Vec::new(),
             idle_reclaim_after_ms: None,
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Class, GpuAmount, JobId, NodeName, Span};
+use crate::{Class, DirectiveId, GpuAmount, JobId, NodeName, Rule, Span};
 
 /// Why a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -221,6 +221,58 @@ pub enum Rejection {
         /// What is wrong with it.
         why: String,
     },
+    /// No such directive in the job's log.
+    #[error("{job} has no directive #{directive}: it was sent {issued}, of which {kept} are kept")]
+    UnknownDirective {
+        /// The job.
+        job: JobId,
+        /// What was asked for.
+        directive: DirectiveId,
+        /// Directives that it was sent.
+        issued: u64,
+        /// Those that its log still holds.
+        kept: u64,
+    },
+    /// A directive that cannot be taken back.
+    #[error("directive #{directive} of {job} cannot be undone: {why}")]
+    CannotUndo {
+        /// The job.
+        job: JobId,
+        /// The directive.
+        directive: DirectiveId,
+        /// Why.
+        why: String,
+    },
+    /// No such finding, or nothing to do about it.
+    #[error("rule `{rule}` cannot be approved for {job}: {why}")]
+    CannotApprove {
+        /// The job.
+        job: JobId,
+        /// The rule.
+        rule: Rule,
+        /// Why.
+        why: String,
+        /// Subjects of that rule's findings for which it could, at most five.
+        subjects: Vec<String>,
+    },
+    /// A trainer asks for what its job may not have.
+    #[error("{job} does not get {what}: {why}")]
+    AskRefused {
+        /// The job.
+        job: JobId,
+        /// What it asked for.
+        what: String,
+        /// Why, with numbers.
+        why: String,
+    },
+    /// More data is made in a way that cannot be carried out.
+    #[error("augmentation `{method}` cannot be set up: {why}")]
+    BadAugment {
+        /// Which.
+        method: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A planned time that is none.
     #[error("the maintenance cannot be planned: {why}")]
     BadMaintenance {
@@ -257,6 +309,10 @@ impl Rejection {
             Self::BadTeam { .. } => "AP0122",
             Self::BadMaintenance { .. } => "AP0123",
             Self::DuplicateRole { .. } => "AP0124",
+            Self::UnknownDirective { .. } | Self::CannotUndo { .. } => "AP0125",
+            Self::CannotApprove { .. } => "AP0126",
+            Self::AskRefused { .. } => "AP0127",
+            Self::BadAugment { .. } => "AP0128",
         }
     }
 
@@ -351,6 +407,20 @@ impl Rejection {
                 format!("give a `time_limit` of at most {max}, or another partition")
             }
             Self::BadTeam { .. } => "correct `[[team]]` in `antiphon.toml`".into(),
+            Self::UnknownDirective { job, .. } | Self::CannotUndo { job, .. } => {
+                format!("`antiphon job {job}` lists its directives; `antiphon direct {job}` sends another")
+            }
+            Self::CannotApprove { job, subjects, .. } if subjects.is_empty() => {
+                format!("`antiphon job {job}` lists its findings")
+            }
+            Self::CannotApprove { job, rule, subjects, .. } => {
+                let named: Vec<_> = subjects.iter().map(|subject| format!("`{subject}`")).collect();
+                format!("`antiphon approve {job} {rule} SUBJECT` does for {}", named.join(", "))
+            }
+            Self::AskRefused { .. } => {
+                "train on as before; what a job may have stands in its job file and under `[policy]` in `antiphon.toml`".into()
+            }
+            Self::BadAugment { method, .. } => format!("correct `[augment.{method}]` in the job file"),
             Self::BadMaintenance { .. } => {
                 "give nodes that exist, and a start before the end, which lies ahead".into()
             }

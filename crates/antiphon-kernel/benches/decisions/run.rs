@@ -231,6 +231,8 @@ impl Run {
             | Action::Direct { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => (),
         }
     }

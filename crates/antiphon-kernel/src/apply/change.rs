@@ -159,6 +159,8 @@ pub(super) fn end(state: &mut State, id: JobId, how: JobState) {
         }
     }
     state.known.ended.push_back(id);
+    super::steer::cancel_data_jobs(state, id);
+    super::steer::made(state, id);
     for dependent in dependents {
         state.change(dependent, |waiting| {
             waiting.waiting_for_end.remove(&id);

@@ -1,15 +1,17 @@
 //! Folds what a person asked. Admission has let it pass, so it fits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use antiphon_types::{Command, JobId, JobSpec, Maintenance, NodeName, StopCause};
+use antiphon_types::{Command, DirectiveCause, JobId, JobSpec, Maintenance, NodeName, StopCause};
 
 use super::change::end;
 use super::decision::enter_directive;
 use super::observation::{node_changed, spares_step_in};
+use super::steer;
 use crate::direct::issue;
 use crate::jobs::{ArrayMember, Job, JobState};
 use crate::state::{Mode, State};
+use crate::steering::Steering;
 
 pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
     match command {
@@ -36,11 +38,24 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
                 directed,
                 direct.body.clone(),
                 direct.reason.clone(),
+                DirectiveCause::Person,
                 state.now,
                 0,
             );
             enter_directive(state, direct.job, &new);
             Some(direct.job)
+        }
+        Command::Approve { job, rule, subject } => {
+            steer::approve(state, *job, *rule, subject);
+            Some(*job)
+        }
+        Command::Undo { job, directive } => {
+            steer::take_back(state, *job, *directive);
+            Some(*job)
+        }
+        Command::Ask(ask) => {
+            steer::asked(state, ask);
+            Some(ask.attempt.job)
         }
         Command::Drain { node, reason } => {
             drain(state, node, Some(reason.clone()));
@@ -203,14 +218,15 @@ fn new_job(state: &mut State, id: JobId, spec: &JobSpec, array: Option<ArrayMemb
         idle: None,
         checkpoint: None,
         progress: None,
-        shards: BTreeMap::new(),
+        steering: Steering::default(),
+        makes_data_for: None,
         directives: Vec::new(),
         directives_issued: 0,
         attempts: Vec::new(),
     }
 }
 
-fn hold(state: &mut State, id: JobId) {
+pub(super) fn hold(state: &mut State, id: JobId) {
     let since = state.now;
     match &state.job_at(id).state {
         JobState::Pending { .. } => {
@@ -255,7 +271,7 @@ fn release(state: &mut State, id: JobId) {
     }
 }
 
-fn cancel(state: &mut State, job: JobId) {
+pub(super) fn cancel(state: &mut State, job: JobId) {
     match state.job_at(job).state {
         JobState::Pending { .. } | JobState::Held { .. } => {
             let at = state.now;
@@ -265,6 +281,7 @@ fn cancel(state: &mut State, job: JobId) {
         }
         JobState::Starting { .. } | JobState::Running { .. } | JobState::Stopping { .. } => {
             request(state, job, StopCause::Cancel);
+            steer::cancel_data_jobs(state, job);
         }
         JobState::Succeeded { .. } | JobState::Failed { .. } | JobState::Canceled { .. } => {
             bug(job, "cancel")
@@ -274,7 +291,7 @@ fn cancel(state: &mut State, job: JobId) {
 
 /// Notes what a person asked of an attempt. Several commands may come before the first is acted on: the one that goes
 /// furthest stands, whichever came last.
-fn request(state: &mut State, job: JobId, asked: StopCause) {
+pub(super) fn request(state: &mut State, job: JobId, asked: StopCause) {
     let reach = |cause: &StopCause| match cause {
         StopCause::Cancel => 2,
         StopCause::Hold => 1,
@@ -285,6 +302,9 @@ fn request(state: &mut State, job: JobId, asked: StopCause) {
         | StopCause::Idle { .. }
         | StopCause::Drain { .. }
         | StopCause::Limit
+        | StopCause::Straggler { .. }
+        | StopCause::Hang
+        | StopCause::Asked { .. }
         | StopCause::GangBroken { .. } => 0,
     };
     state.change(job, |job| {

@@ -1,13 +1,14 @@
 //! Folds what the kernel decided. A decision was checked before it was logged, so one that does not fit is a bug and panics.
 
 use antiphon_types::{
-    Action, Allocation, AttemptId, Directive, DirectiveBody, DirectiveScope, ExitClass, GpuTime,
+    Action, Allocation, AttemptId, Directive, DirectiveScope, ExitClass, GpuTime,
     JobId, Millis, Outcome, StopCause, Terms,
 };
 
 use super::change::end;
 use super::observation::{node_changed, spares_step_in};
-use super::{limit, time};
+use super::{limit, steer, time};
+use crate::ask;
 use crate::expect::speed_of;
 use crate::index::by_type;
 use crate::jobs::{Active, AttemptRecord, JobState, StopPhase, TaskPhase};
@@ -57,6 +58,13 @@ pub(super) fn fold(state: &mut State, action: &Action) {
         }),
         Action::Settle { attempt, outcome } => settle(state, *attempt, outcome),
         Action::Direct { job, directive } => enter_directive(state, *job, directive),
+        Action::Remedy { .. } => steer::take_remedy(state, action),
+        Action::Augment {
+            job,
+            method,
+            of,
+            spec,
+        } => steer::augment(state, *job, method, of, spec),
         Action::Reserve { job, slot } => state.reserve(*job, slot),
         Action::Unreserve { job } => state.unreserve(*job),
         Action::PutAside { node, evidence } => {
@@ -283,6 +291,8 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
         // Compute directives die with their attempt; the events keep them.
         job.directives
             .retain(|directive| directive.body.scope() == DirectiveScope::Data);
+        job.steering.attempt_ended();
+        ask::take_shape(job);
         (exit, run)
     });
     conclude(state, id, outcome, record);
@@ -348,6 +358,7 @@ fn leave_nodes(state: &mut State, attempt: AttemptId, outcome: &Outcome, lost: G
                 job: attempt.job,
                 at: now,
                 checked,
+                slow: false,
             });
     }
 }
@@ -468,13 +479,7 @@ pub(super) fn enter_directive(state: &mut State, job: JobId, directive: &Directi
             "directives are numbered in sequence"
         );
         job.directives_issued = directive.id.0;
-        if let DirectiveBody::SetWeights { weights } = &directive.body {
-            for shard in weights.keys() {
-                if let Some(record) = job.shards.get_mut(shard) {
-                    record.directive.get_or_insert(directive.id);
-                }
-            }
-        }
+        steer::directed(job, directive);
         job.directives.push(directive.clone());
     });
 }

@@ -9,10 +9,11 @@ use antiphon_types::{
 };
 
 use super::change::has_started;
+use super::steer;
 use crate::capacity::{Capacity, NodeId};
 use crate::expect::{by_report, ends, speed_of};
 use crate::index::{NEVER, Tenant, by_type, place};
-use crate::jobs::{Active, IdleRecord, JobState, Progress, ShardRecord, StopPhase, TaskPhase};
+use crate::jobs::{Active, IdleRecord, JobState, Progress, StopPhase, TaskPhase};
 use crate::state::{Node, State};
 use crate::table::Jobs;
 
@@ -34,6 +35,11 @@ pub(super) fn fold(state: &mut State, observation: &Observation) {
         }
         Observation::Checkpointed { checkpoint } => checkpointed(state, checkpoint),
         Observation::Acknowledged { attempt, ack } => acknowledged(state, *attempt, ack),
+        Observation::Shards { attempt, shards } => {
+            if is_current(state, *attempt) {
+                steer::shards(state, *attempt, shards);
+            }
+        }
     }
 }
 
@@ -302,6 +308,13 @@ fn acknowledged(state: &mut State, attempt: AttemptId, ack: &Ack) {
         if let Some(directive) = job.directives.iter_mut().find(|d| d.id == ack.directive) {
             directive.ack = Some(ack.body.clone());
         }
+        let refused = match &ack.body {
+            AckBody::Applied { .. } => None,
+            AckBody::Rejected { reason } => Some(reason.as_str()),
+            AckBody::Failed { error } => Some(error.as_str()),
+            AckBody::Expired => Some("it came too late"),
+        };
+        job.steering.answered(ack.directive, refused);
         if let JobState::Stopping {
             phase:
                 StopPhase::CheckpointWait {
@@ -351,20 +364,7 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             };
             progressed(state, id, progress);
         }
-        Finding::ShardNoise {
-            shard, evidence, ..
-        } => state.change(id, |job| {
-            let record = ShardRecord {
-                evidence: evidence.clone(),
-                directive: None,
-            };
-            job.shards.entry(shard.clone()).or_insert(record);
-        }),
-        Finding::Outlook {
-            weight_permille, ..
-        } => state.note(id, |job| {
-            job.weight_permille = (*weight_permille).clamp(500, 2_000);
-        }),
+        Finding::Diagnosis(diagnosis) => steer::diagnosed(state, diagnosis),
         Finding::Idle {
             utilization_percent,
             since,

@@ -315,6 +315,8 @@ pub(crate) fn starts(state: &State, id: JobId) -> bool {
         | Action::Reserve { .. }
         | Action::Unreserve { .. }
         | Action::PutAside { .. }
+        | Action::Remedy { .. }
+        | Action::Augment { .. }
         | Action::Abandon { .. } => false,
     })
 }

@@ -5,6 +5,7 @@
     reason = "a scenario that does not parse is a broken test"
 )]
 
+mod asks;
 mod backfill;
 mod budgets;
 mod deadlines;
@@ -19,6 +20,7 @@ mod order;
 mod preemption;
 mod protections;
 mod refusals;
+mod remedies;
 mod steering;
 mod teams;
 mod topology;

@@ -12,6 +12,9 @@
 //! 0s   submit a: 16 best-effort attached      a job: GPUs, and what else is to be said about it
 //! 5s   a progress 10 of 100 at 2s             a finding: steps done, steps to do, time of one
 //! 6s   a outlook 500                          a finding: what its GPU-time counts, in thousandths
+//! 6s   a finds shard s1 noise: set_weights s1=0; stop   a finding of a rule with its remedies; `-` for the run as a whole
+//! 6s   a answers 1 applied                    the trainer's word on a directive: applied, rejected, failed, expired
+//! 6s   approve a shard s1                     also `undo a 1`, `ask a gpus 4`, `ask a samples law`, `a draws s1:law`
 //! 7s   a idle 3% for 10m                      a finding; `a works` takes it back
 //! 70s  a saves 500                            a checkpoint is acknowledged; a `yield`, if one waits, and the processes end
 //! 80s  a exits 0                              its processes end by themselves; `a task 1 exits 3`: one of them
@@ -26,6 +29,7 @@
 mod cluster;
 mod describe;
 mod questions;
+mod steering;
 mod submit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,15 +111,21 @@ impl World {
                 self.progress(job, step, total, each);
             }
             [job, "outlook", weight] => {
-                self.finding(Finding::Outlook {
-                    attempt: self.attempt(self.id(job)),
-                    weight_permille: weight.parse().unwrap(),
-                    evidence: "its words".into(),
-                });
+                let found = format!("convergence - improving: weigh {weight}");
+                self.diagnose(job, &found);
+            }
+            [job, "finds", ..] => {
+                let (_, found) = text.split_once("finds").unwrap();
+                self.diagnose(job, found);
             }
             [job, "idle", percent, "for", since] => self.idle(job, percent, since),
             [job, "works"] => self.idle(job, "90%", "0s"),
-            [job, "noise", shard] => self.noise(job, shard),
+            [job, "noise", shard] => {
+                let found = format!("shard {shard} noise: set_weights {shard}=0");
+                self.diagnose(job, &found);
+            }
+            [job, "answers", directive, word] => self.answers(job, directive, word),
+            [job, "draws", shard] => self.draws(job, shard),
             [job, "task", task, ref how @ ..] => {
                 let task = self.task(job, task);
                 let exit = exit(how);
@@ -150,6 +160,7 @@ impl World {
             ["hold", job] => Command::Hold { job: self.id(job) },
             ["release", job] => Command::Release { job: self.id(job) },
             ["preempt", job] => Command::Preempt { job: self.id(job) },
+            ["approve", ..] | ["undo", ..] | ["ask", ..] => self.of_loop(words),
             ["drain", node] => Command::Drain {
                 node: node.into(),
                 reason: "test".into(),
@@ -194,22 +205,6 @@ impl World {
         });
     }
 
-    fn noise(&mut self, job: &str, shard: &str) {
-        let evidence = ShardEvidence {
-            loss_millinats: 5_540,
-            fell_millinats: -10,
-            others_loss_millinats: 2_810,
-            others_fell_millinats: 1_900,
-            samples: 120,
-            step: 80,
-        };
-        self.finding(Finding::ShardNoise {
-            attempt: self.attempt(self.id(job)),
-            shard: shard.into(),
-            evidence,
-        });
-    }
-
     fn finding(&mut self, finding: Finding) {
         self.input(Body::Finding(finding));
     }
@@ -242,6 +237,10 @@ impl World {
             role: role.into(),
             index: index.parse().unwrap(),
         }
+    }
+
+    fn is_stubborn(&self, job: JobId) -> bool {
+        self.trainers.get(&job).is_some_and(|trainer| trainer.stubborn)
     }
 
     fn tasks(&self, job: JobId) -> Vec<TaskId> {
@@ -288,7 +287,7 @@ impl World {
                 attempt,
                 ack,
             }));
-            if !self.trainers[&attempt.job].stubborn {
+            if !self.is_stubborn(attempt.job) {
                 self.end(attempt.job, &exit(&["exits", "0"]));
             }
         }
@@ -371,7 +370,9 @@ impl World {
                 for task in self.tasks(attempt.job) {
                     self.log(Body::Observation(Observation::TaskStarted { task }));
                 }
-                let trainer = self.trainers[&attempt.job];
+                let trainer = self.trainers.get(&attempt.job).copied();
+                // Data jobs of antiphon's own end when the scenario says so.
+                let trainer = trainer.unwrap_or_default();
                 if trainer.attached {
                     self.log(Body::Observation(Observation::Attached {
                         attempt,
@@ -382,7 +383,7 @@ impl World {
                     self.ends.insert((self.at.after(runs), attempt));
                 }
             }
-            Action::Terminate { attempt, .. } if !self.trainers[&attempt.job].stubborn => {
+            Action::Terminate { attempt, .. } if !self.is_stubborn(attempt.job) => {
                 self.signal(attempt, 15);
             }
             Action::Kill { attempt, .. } => self.signal(attempt, 9),
@@ -393,6 +394,8 @@ impl World {
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => (),
         }
     }

@@ -87,10 +87,15 @@ pub(crate) async fn in_one_form(response: Response) -> Response {
 impl From<Rejection> for Fault {
     fn from(rejection: Rejection) -> Self {
         let status = match &rejection {
-            Rejection::UnknownJob { .. } | Rejection::UnknownNode { .. } => StatusCode::NOT_FOUND,
+            Rejection::UnknownJob { .. }
+            | Rejection::UnknownNode { .. }
+            | Rejection::UnknownDirective { .. } => StatusCode::NOT_FOUND,
             Rejection::WrongState { .. }
             | Rejection::DuplicateName { .. }
             | Rejection::KeyReused { .. }
+            | Rejection::CannotUndo { .. }
+            | Rejection::CannotApprove { .. }
+            | Rejection::AskRefused { .. }
             | Rejection::NotPaused => StatusCode::CONFLICT,
             Rejection::TooWide { .. }
             | Rejection::UnknownDependency { .. }
@@ -109,6 +114,7 @@ impl From<Rejection> for Fault {
             | Rejection::UnknownPartition { .. }
             | Rejection::TooMuchOfResource { .. }
             | Rejection::TooLong { .. }
+            | Rejection::BadAugment { .. }
             | Rejection::BadTeam { .. }
             | Rejection::BadMaintenance { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         };

@@ -491,6 +491,9 @@ fn ended(state: &State, job: &Job, last: &AttemptRecord) -> String {
         | StopCause::Hold
         | StopCause::Operator
         | StopCause::Limit
+        | StopCause::Straggler { .. }
+        | StopCause::Hang
+        | StopCause::Asked { .. }
         | StopCause::GangBroken { .. } => format!("was stopped: {cause}"),
     };
     let after = match &last.stopped {
@@ -516,6 +519,9 @@ fn ended(state: &State, job: &Job, last: &AttemptRecord) -> String {
             | StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit
+            | StopCause::Straggler { .. }
+            | StopCause::Hang
+            | StopCause::Asked { .. }
             | StopCause::GangBroken { .. },
         )
         | None => "",
@@ -539,6 +545,9 @@ fn gave_way(last: &AttemptRecord) -> Option<GaveWayView> {
         | StopCause::Hold
         | StopCause::Operator
         | StopCause::Limit
+        | StopCause::Straggler { .. }
+        | StopCause::Hang
+        | StopCause::Asked { .. }
         | StopCause::GangBroken { .. } => return None,
     };
     Some(GaveWayView {

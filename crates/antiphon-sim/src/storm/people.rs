@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use antiphon_kernel::JobState;
 use antiphon_types::{
-    Amounts, ArraySpec, Bytes, CheckpointSpec, Class, Command, CommandId, DataSpec, Direct,
-    DirectiveBody, Estimate, GpuAmount, GpuTime, JobId, JobSpec, Maintenance, Millis, Policy,
-    Processes, PromoteAfter, RetrySpec, Role, RuleMode, Rung, Shape, Span, Tasks, TeamSpec,
+    Amounts, ArraySpec, Ask, AskBody, AugmentSpec, Bytes, CheckpointSpec, Class, Command, CommandId, DataSpec, Direct,
+    DirectiveBody, DirectiveId, Estimate, GpuAmount, GpuTime, JobId, JobSpec, Maintenance, Millis, Policy,
+    Processes, PromoteAfter, RetrySpec, Role, Rule, RuleMode, Rung, Shape, Span, Tasks, TeamSpec,
     Timestamp,
 };
 
@@ -68,7 +68,7 @@ impl Storm {
             return Ok(());
         };
         self.strike(Fault::User);
-        let command = match self.draw.below(8) {
+        let command = match self.draw.below(11) {
             0 | 1 => Command::Cancel { job },
             2 | 3 => Command::Hold { job },
             4 => Command::Direct(Direct {
@@ -76,6 +76,16 @@ impl Storm {
                 body: DirectiveBody::Checkpoint,
                 reason: "asked".into(),
             }),
+            5 => Command::Approve {
+                job,
+                rule: self.draw.pick(&Rule::ALL).expect("there are rules"),
+                subject: format!("shard-{}", self.draw.below(3)),
+            },
+            6 => Command::Undo {
+                job,
+                directive: DirectiveId(self.draw.between(1, 6)),
+            },
+            7 => return self.trainer_asks(job),
             _ => {
                 let held = self.jobs_where(|state| matches!(state, JobState::Held { .. }));
                 let job = self.draw.pick(&held).unwrap_or(job);
@@ -83,6 +93,29 @@ impl Storm {
             }
         };
         self.ask(command)
+    }
+
+    fn trainer_asks(&mut self, job: JobId) -> Checked {
+        let active = self.server.state.job(job).and_then(|job| job.state.active());
+        let Some(attempt) = active.map(|active| active.attempt) else {
+            return Ok(());
+        };
+        let span = Millis::from_secs(self.draw.below(4_000));
+        let body = match self.draw.below(4) {
+            0 => AskBody::Gpus {
+                gpus: self.draw.count(0, 8),
+            },
+            1 => AskBody::Time { more: span },
+            2 => AskBody::Samples {
+                category: format!("shard-{}", self.draw.below(3)),
+            },
+            _ => AskBody::Protection { during: span },
+        };
+        self.ask(Command::Ask(Ask {
+            attempt,
+            body,
+            reason: "asked".into(),
+        }))
     }
 
     pub(super) fn operator(&mut self) -> Checked {
@@ -202,6 +235,7 @@ impl Storm {
                     })
                     .into_iter()
                     .collect(),
+                rules: BTreeMap::new(),
             });
         }
         specs
@@ -258,11 +292,20 @@ impl Storm {
                 at_once: draw.count(0, 2),
             }),
             data: DataSpec {
-                rules: if draw.one_in(2) {
-                    RuleMode::Auto
-                } else {
-                    RuleMode::Observe
-                },
+                augment: BTreeMap::from([(
+                    "paraphrase".to_owned(),
+                    AugmentSpec {
+                        command: vec!["generate".into()],
+                        runs_max: 3,
+                        ..AugmentSpec::default()
+                    },
+                )]),
+                ..DataSpec::default()
+            },
+            rules: if draw.one_in(2) {
+                Rule::ALL.map(|rule| (rule, RuleMode::Auto)).into()
+            } else {
+                BTreeMap::new()
             },
             ..JobSpec::default()
         };

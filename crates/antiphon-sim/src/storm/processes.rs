@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_kernel::{JobState, is_current, pending_directives};
 use antiphon_types::{
-    Ack, AckBody, Allocation, AttemptId, Bytes, Checkpoint, DirectiveBody, DirectiveId, Exit,
-    ExitClass, Finding, JobId, JobSpec, Millis, NodeName, Observation, ShardEvidence, TaskId,
-    Timestamp,
+    Ack, AckBody, Allocation, AttemptId, Bytes, Checkpoint, Diagnosis, DirectiveBody, DirectiveId, Exit,
+    ExitClass, Finding, JobId, JobSpec, Millis, NodeName, Observation, Remedy, Rule, TaskId,
+    Timestamp, Verdict,
 };
 
 use super::draw::Draw;
@@ -338,7 +338,17 @@ impl Storm {
             }
             DirectiveBody::SetWeights { .. }
             | DirectiveBody::PauseShard { .. }
-            | DirectiveBody::ResumeShard { .. } => match self.draw.below(4) {
+            | DirectiveBody::ResumeShard { .. }
+            | DirectiveBody::AddSamples { .. }
+            | DirectiveBody::SetMicroBatch { .. }
+            | DirectiveBody::SetCheckpointInterval { .. }
+            | DirectiveBody::SetRecompute { .. }
+            | DirectiveBody::SetOffload { .. }
+            | DirectiveBody::Snapshot
+            | DirectiveBody::Resize { .. }
+            | DirectiveBody::Drain { .. }
+            | DirectiveBody::Rollback { .. }
+            | DirectiveBody::GatherHardExamples { .. } => match self.draw.below(4) {
                 0 => AckBody::Failed {
                     error: "disk".into(),
                 },
@@ -402,23 +412,7 @@ impl Storm {
                 steps_total: self.draw.between(1, 20_000),
                 step_time: Millis::from_millis(self.draw.below(10_000)),
             },
-            1 => Finding::ShardNoise {
-                attempt,
-                shard: format!("shard-{}", self.draw.below(3)),
-                evidence: ShardEvidence {
-                    loss_millinats: self.draw.below(9_000),
-                    fell_millinats: -5,
-                    others_loss_millinats: 1_000,
-                    others_fell_millinats: 300,
-                    samples: 512,
-                    step: 100,
-                },
-            },
-            2 => Finding::Outlook {
-                attempt,
-                weight_permille: self.draw.count(0, 4_000),
-                evidence: "flat".into(),
-            },
+            1 | 2 => Finding::Diagnosis(Box::new(self.diagnosis(attempt))),
             _ => Finding::Idle {
                 attempt,
                 utilization_percent: self.draw.count(0, 100),
@@ -426,5 +420,32 @@ impl Storm {
             },
         };
         self.turn(vec![Input::Finding(finding)])
+    }
+
+    fn diagnosis(&mut self, attempt: AttemptId) -> Diagnosis {
+        let shard = format!("shard-{}", self.draw.below(3));
+        let weights = BTreeMap::from([(shard.clone(), 0)]);
+        let remedy = match self.draw.below(6) {
+            0 => Remedy::Direct(DirectiveBody::SetWeights { weights }),
+            1 => Remedy::Direct(DirectiveBody::SetMicroBatch { rows: 8 }),
+            2 => Remedy::Weigh {
+                permille: self.draw.count(0, 4_000),
+            },
+            3 => Remedy::Replace {
+                task: self.draw.count(0, 8),
+            },
+            4 => Remedy::Restart,
+            _ => Remedy::Augment { of: shard.clone() },
+        };
+        let verdicts = [Verdict::Noise, Verdict::Slow, Verdict::Cleared];
+        Diagnosis {
+            attempt,
+            rule: self.draw.pick(&Rule::ALL).expect("there are rules"),
+            subject: shard,
+            verdict: self.draw.pick(&verdicts).expect("there are verdicts"),
+            evidence: "numbers".into(),
+            step: 100,
+            remedies: vec![remedy],
+        }
     }
 }

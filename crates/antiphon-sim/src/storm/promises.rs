@@ -123,6 +123,8 @@ impl Promises {
             | Action::Direct { .. }
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => (),
         }
     }
@@ -139,6 +141,9 @@ impl Promises {
             | StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit
+            | StopCause::Straggler { .. }
+            | StopCause::Hang
+            | StopCause::Asked { .. }
             | StopCause::GangBroken { .. } => false,
         };
         if self.begun.insert(attempt) && counts {
@@ -174,6 +179,9 @@ impl Promises {
             | Command::Direct(_)
             | Command::Pause { .. }
             | Command::Unpause
+            | Command::Approve { .. }
+            | Command::Undo { .. }
+            | Command::Ask(_)
             | Command::SetPolicy { .. }
             | Command::SetTeams { .. } => (),
         }
@@ -208,7 +216,8 @@ impl Storm {
             if job.state.is_ended() {
                 let canceled = matches!(job.state, JobState::Canceled { .. });
                 let asked = promises.canceled.contains(id);
-                must(canceled == asked, || {
+                // A data job is canceled with the job that it makes data for.
+                must(canceled == asked || job.makes_data_for.is_some(), || {
                     format!(
                         "{id} is {}; whether it was canceled: {asked}",
                         job.state.name()

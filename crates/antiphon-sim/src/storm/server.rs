@@ -301,6 +301,8 @@ impl Storm {
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => return,
         };
         self.hands.entry(attempt).or_default().push(order);

@@ -78,6 +78,11 @@ impl Storm {
                 Action::Unreserve { job } => {
                     slots.remove(job);
                 }
+                Action::Remedy { job, .. } | Action::Augment { job, .. } => {
+                    must(deciding, || {
+                        format!("{job} is treated while nothing is decided")
+                    })?;
+                }
                 Action::Direct { .. } | Action::PutAside { .. } => (),
             }
         }

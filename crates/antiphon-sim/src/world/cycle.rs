@@ -102,6 +102,8 @@ impl World<'_> {
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => true,
         }
     }
@@ -162,6 +164,8 @@ impl World<'_> {
             Action::Direct { .. }
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => false,
         }
     }

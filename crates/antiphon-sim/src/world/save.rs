@@ -118,7 +118,10 @@ impl World<'_> {
                 self.asked_to_stop(*attempt, cause, Some(*directive))
             }
             Action::Terminate { attempt, cause, .. } => {
-                let saves = !matches!(cause, StopCause::Cancel | StopCause::GangBroken { .. });
+                let saves = !matches!(
+                    cause,
+                    StopCause::Cancel | StopCause::GangBroken { .. } | StopCause::Hang
+                );
                 let cause = self.cause_of(cause);
                 let place = self.place_of(attempt.job);
                 let run = &mut self.runs[place];
@@ -147,6 +150,8 @@ impl World<'_> {
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
+            | Action::Augment { .. }
             | Action::Abandon { .. } => false,
         }
     }
@@ -246,10 +251,13 @@ impl World<'_> {
             | StopCause::Turn { .. }
             | StopCause::Idle { .. }
             | StopCause::Hold
+            | StopCause::Asked { .. }
             | StopCause::Operator => Cause::Preemption,
             StopCause::Drain { node } => self.emptied_for(node),
             StopCause::Cancel | StopCause::Limit => Cause::GivenUp,
-            StopCause::GangBroken { .. } => Cause::Hardware,
+            StopCause::GangBroken { .. } | StopCause::Straggler { .. } | StopCause::Hang => {
+                Cause::Hardware
+            },
         }
     }
 }

@@ -133,6 +133,7 @@ impl TeamPlan {
                 .iter()
                 .map(|s| ("*".to_owned(), GpuTime::from_gpu_millis(s * 1_000)))
                 .collect(),
+            rules: BTreeMap::new(),
         }
     }
 }

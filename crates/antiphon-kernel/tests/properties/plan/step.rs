@@ -1,6 +1,10 @@
 //! Random things that happen.
 
-use antiphon_types::{AckBody, ExitClass};
+use std::collections::BTreeMap;
+
+use antiphon_types::{
+    AckBody, AskBody, DirectiveBody, ExitClass, Millis, Remedy, Rule, Verdict,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -47,13 +51,29 @@ pub(crate) enum Step {
         step: u64,
         step_ms: u64,
     },
-    Noise {
+    Found {
+        job: usize,
+        rule: Rule,
+        subject: u8,
+        verdict: Verdict,
+        remedies: Vec<Remedy>,
+    },
+    Shards {
         job: usize,
         shard: u8,
     },
-    Outlook {
+    Approve {
         job: usize,
-        weight: u32,
+        rule: Rule,
+        subject: u8,
+    },
+    Undo {
+        job: usize,
+        directive: u64,
+    },
+    Ask {
+        job: usize,
+        body: AskBody,
     },
     Idle {
         job: usize,
@@ -175,6 +195,63 @@ fn node_change() -> impl Strategy<Value = NodeChange> {
         .prop_map(|(gpus, memory, lost)| NodeChange { gpus, memory, lost })
 }
 
+fn rule() -> impl Strategy<Value = Rule> {
+    prop_oneof![
+        3 => Just(Rule::Shard),
+        2 => Just(Rule::Straggler),
+        2 => Just(Rule::Convergence),
+        1 => Just(Rule::Hang),
+        1 => (0..Rule::ALL.len()).prop_map(|at| Rule::ALL[at]),
+    ]
+}
+
+fn remedy() -> impl Strategy<Value = Remedy> {
+    let weights = |(shard, weight): (u8, u32)| DirectiveBody::SetWeights {
+        weights: BTreeMap::from([(format!("shard-{}", shard % 4), weight)]),
+    };
+    let pause = |shard: u8| DirectiveBody::PauseShard {
+        shard: format!("shard-{}", shard % 4),
+    };
+    prop_oneof![
+        3 => (any::<u8>(), any::<u32>()).prop_map(weights).prop_map(Remedy::Direct),
+        1 => any::<u8>().prop_map(pause).prop_map(Remedy::Direct),
+        1 => any::<u32>().prop_map(|rows| Remedy::Direct(DirectiveBody::SetMicroBatch { rows })),
+        1 => Just(Remedy::Direct(DirectiveBody::Checkpoint)),
+        2 => any::<u32>().prop_map(|permille| Remedy::Weigh { permille }),
+        3 => (0..16_u32).prop_map(|task| Remedy::Replace { task }),
+        1 => Just(Remedy::Restart),
+        2 => any::<u8>().prop_map(|of| Remedy::Augment { of: format!("shard-{}", of % 4) }),
+    ]
+}
+
+fn found() -> impl Strategy<Value = Step> {
+    let verdict = prop_oneof![
+        3 => Just(Verdict::Slow),
+        1 => Just(Verdict::Noise),
+        1 => Just(Verdict::Cleared),
+    ];
+    (any::<usize>(), rule(), any::<u8>(), verdict, vec(remedy(), 0..=3)).prop_map(
+        |(job, rule, subject, verdict, remedies)| Step::Found {
+            job,
+            rule,
+            subject,
+            verdict,
+            remedies,
+        },
+    )
+}
+
+fn ask() -> impl Strategy<Value = AskBody> {
+    prop_oneof![
+        3 => (0..=12_u32).prop_map(|gpus| AskBody::Gpus { gpus }),
+        2 => (0..=4_000_u64).prop_map(|s| AskBody::Time { more: Millis::from_secs(s) }),
+        2 => (0..4_u8).prop_map(|of| AskBody::Samples { category: format!("shard-{of}") }),
+        1 => Just(AskBody::Pause),
+        2 => (0..=2_000_u64)
+            .prop_map(|s| AskBody::Protection { during: Millis::from_secs(s) }),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let people = prop_oneof![
         16 => job().prop_map(|job| Step::Submit(Box::new(job))),
@@ -183,6 +260,10 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Release),
         3 => any::<usize>().prop_map(Step::Preempt),
         1 => any::<usize>().prop_map(Step::Direct),
+        1 => (any::<usize>(), rule(), 0..4_u8)
+            .prop_map(|(job, rule, subject)| Step::Approve { job, rule, subject }),
+        1 => (any::<usize>(), 0..6_u64)
+            .prop_map(|(job, directive)| Step::Undo { job, directive }),
     ];
     let operators = prop_oneof![
         2 => any::<usize>().prop_map(Step::Drain),
@@ -205,8 +286,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<usize>(), answer()).prop_map(|(job, answer)| Step::Answer(job, answer)),
         2 => (any::<usize>(), 0..=100_u64, prop_oneof![0..=10_000_u64, 0..=1_000_000_000_000_u64])
             .prop_map(|(job, step, step_ms)| Step::Progress { job, step, step_ms }),
-        1 => (any::<usize>(), any::<u8>()).prop_map(|(job, shard)| Step::Noise { job, shard }),
-        1 => (any::<usize>(), any::<u32>()).prop_map(|(job, weight)| Step::Outlook { job, weight }),
+        4 => found(),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(job, shard)| Step::Shards { job, shard }),
+        2 => (any::<usize>(), ask()).prop_map(|(job, body)| Step::Ask { job, body }),
         1 => (any::<usize>(), 0..=1_000_u64).prop_map(|(job, since_s)| Step::Idle { job, since_s }),
     ];
     let network = prop_oneof![

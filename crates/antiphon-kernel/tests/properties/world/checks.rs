@@ -38,6 +38,13 @@ impl Promises {
             Command::Hold { job } => {
                 self.on_hold.insert(*job);
             }
+            Command::Ask(Ask {
+                attempt,
+                body: AskBody::Pause,
+                ..
+            }) => {
+                self.on_hold.insert(attempt.job);
+            }
             Command::Release { job } => {
                 self.on_hold.remove(job);
             }
@@ -56,6 +63,9 @@ impl Promises {
             | Command::Direct(_)
             | Command::Pause { .. }
             | Command::Unpause
+            | Command::Approve { .. }
+            | Command::Undo { .. }
+            | Command::Ask(_)
             | Command::SetPolicy { .. }
             | Command::SetTeams { .. } => (),
         }
@@ -89,7 +99,12 @@ impl World {
             } else if job.state.is_ended() {
                 let canceled = matches!(job.state, JobState::Canceled { .. });
                 let asked = self.promises.canceled.contains(&job.id);
-                assert_eq!(canceled, asked, "{}", job.id);
+                // A data job is canceled with the job that it makes data for.
+                assert!(
+                    canceled == asked || job.makes_data_for.is_some(),
+                    "{}",
+                    job.id
+                );
                 self.promises.ended.insert(job.id, job.state.clone());
             }
             let kept = job
@@ -165,6 +180,7 @@ impl World {
                 Action::Unreserve { job } => {
                     slots.remove(job);
                 }
+                Action::Remedy { .. } | Action::Augment { .. } => assert!(deciding),
                 Action::Settle { .. } | Action::Direct { .. } => (),
             }
         }
@@ -474,6 +490,9 @@ impl World {
             | StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit
+            | StopCause::Straggler { .. }
+            | StopCause::Hang
+            | StopCause::Asked { .. }
             | StopCause::GangBroken { .. } => return,
         }
         let preemptor = match cause {

@@ -70,11 +70,20 @@ impl World {
                 high: Millis::from_secs(s * 2),
             }),
             data: DataSpec {
-                rules: if behaves.auto {
-                    RuleMode::Auto
-                } else {
-                    RuleMode::Observe
-                },
+                augment: BTreeMap::from([(
+                    "paraphrase".to_owned(),
+                    AugmentSpec {
+                        command: vec!["generate".into()],
+                        runs_max: 3,
+                        ..AugmentSpec::default()
+                    },
+                )]),
+                ..DataSpec::default()
+            },
+            rules: if behaves.auto {
+                Rule::ALL.map(|rule| (rule, RuleMode::Auto)).into()
+            } else {
+                BTreeMap::new()
             },
             ..JobSpec::default()
         };

@@ -68,6 +68,7 @@ fn attempt_of(observation: &Observation) -> Option<AttemptId> {
             Some(*attempt)
         }
         Observation::Checkpointed { checkpoint } => Some(checkpoint.attempt),
+        Observation::Shards { attempt, .. } => Some(*attempt),
     }
 }
 
@@ -192,11 +193,19 @@ impl World {
                 let living = self.processes.remove(attempt).unwrap();
                 assert!(living.is_gone(), "{attempt} is settled while a task lives");
             }
+            Action::Augment { job, .. } => {
+                // A data job behaves like the job that it makes data for.
+                let behavior = self.behaviors[job];
+                let newest = self.state.newest_job().unwrap();
+                self.behaviors.insert(newest, behavior);
+                self.submitted = newest.0;
+            }
             Action::Yield { .. }
             | Action::Direct { .. }
             | Action::Reserve { .. }
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
+            | Action::Remedy { .. }
             | Action::Abandon { .. } => (),
         }
     }

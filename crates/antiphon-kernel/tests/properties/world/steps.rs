@@ -1,5 +1,7 @@
 //! Does what a plan says.
 
+use std::collections::BTreeMap;
+
 use antiphon_types::*;
 
 use super::processes::{Truth, exit_of};
@@ -24,6 +26,24 @@ impl World {
                     reason: "asked".into(),
                 })
             }),
+            Step::Approve { job, rule, subject } => {
+                let (rule, subject) = (*rule, subject_of(*subject));
+                self.on_job(*job, |job| Command::Approve { job, rule, subject });
+            }
+            Step::Undo { job, directive } => {
+                let directive = DirectiveId(*directive);
+                self.on_job(*job, |job| Command::Undo { job, directive });
+            }
+            Step::Ask { job, body } => {
+                if let Some(attempt) = self.trainer(*job) {
+                    let (body, reason) = (body.clone(), "asked".into());
+                    let _ = self.command(Command::Ask(Ask {
+                        attempt,
+                        body,
+                        reason,
+                    }));
+                }
+            }
             Step::Drain(_)
             | Step::Undrain(_)
             | Step::Maintain { .. }
@@ -54,8 +74,8 @@ impl World {
             | Step::Save { .. }
             | Step::Answer(..)
             | Step::Progress { .. }
-            | Step::Noise { .. }
-            | Step::Outlook { .. }
+            | Step::Found { .. }
+            | Step::Shards { .. }
             | Step::Idle { .. } => self.of_trainer(step),
             Step::Deliver(number) => {
                 if !self.outbox.is_empty() {
@@ -145,8 +165,8 @@ impl World {
         | Step::Answer(number, _)
         | Step::Save { job: number, .. }
         | Step::Progress { job: number, .. }
-        | Step::Noise { job: number, .. }
-        | Step::Outlook { job: number, .. }
+        | Step::Found { job: number, .. }
+        | Step::Shards { job: number, .. }
         | Step::Idle { job: number, .. }) = step
         else {
             panic!("{step:?} is no trainer's");
@@ -167,23 +187,29 @@ impl World {
                 steps_total: 100,
                 step_time: Millis::from_millis(*step_ms),
             }),
-            Step::Noise { shard, .. } => self.find(Finding::ShardNoise {
+            Step::Found {
+                rule,
+                subject,
+                verdict,
+                remedies,
+                ..
+            } => self.find(Finding::Diagnosis(Box::new(Diagnosis {
                 attempt,
-                shard: format!("shard-{shard}"),
-                evidence: ShardEvidence {
-                    loss_millinats: u64::MAX,
-                    fell_millinats: i64::MIN,
-                    others_loss_millinats: 0,
-                    others_fell_millinats: i64::MAX,
-                    samples: 1,
-                    step: 1,
-                },
-            }),
-            Step::Outlook { weight, .. } => self.find(Finding::Outlook {
-                attempt,
-                weight_permille: *weight,
-                evidence: String::new(),
-            }),
+                rule: *rule,
+                subject: subject_of(*subject),
+                verdict: *verdict,
+                evidence: "numbers".into(),
+                step: 1,
+                remedies: remedies.clone(),
+            }))),
+            Step::Shards { shard, .. } => {
+                let origin = ShardOrigin {
+                    category: subject_of(*shard),
+                    ..ShardOrigin::default()
+                };
+                let shards = BTreeMap::from([(subject_of(*shard), origin)]);
+                self.outbox.push(Observation::Shards { attempt, shards });
+            }
             Step::Idle { since_s, .. } => self.find(Finding::Idle {
                 attempt,
                 utilization_percent: 1,
@@ -196,6 +222,10 @@ impl World {
     fn find(&mut self, finding: Finding) {
         self.input(Body::Finding(finding));
     }
+}
+
+fn subject_of(number: u8) -> String {
+    format!("shard-{}", number % 4)
 }
 
 fn policy(plan: &PolicyPlan) -> Policy {

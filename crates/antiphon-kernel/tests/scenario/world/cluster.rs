@@ -3,7 +3,7 @@
 //! ```text
 //! nodes: n[0-3] 8 H100 leaf=l0 spine=s0 nvlink=d0 partition=fast gpu-memory=80GiB cpus=64 memory=1TiB scratch=1TB
 //!        read=10GB numa=4 switch=2 lost=3+4 cut=0:1g.10gb*7 spare
-//! teams: lab quota=16, rlhf parent=lab quota=8 quota=4xA100 limit=12 weight=2 budget=100 budget=50xH100
+//! teams: lab quota=16, rlhf parent=lab quota=8 quota=4xA100 limit=12 weight=2 budget=100 budget=50xH100 shard=auto
 //! ```
 
 use std::collections::BTreeMap;
@@ -222,7 +222,12 @@ fn team(text: &str) -> TeamSpec {
                 let hours: GpuAmount = hours.parse().unwrap();
                 team.budget.insert(of.into(), hours.over(hour));
             }
-            (other, _) => panic!("unknown word of a team: {other}"),
+            (rule, mode) => {
+                let named = |name: &str| serde_json::Value::from(name);
+                let rule = serde_json::from_value(named(rule)).expect("a word of a team");
+                let mode = serde_json::from_value(named(mode)).unwrap();
+                team.rules.insert(rule, mode);
+            }
         }
     }
     team

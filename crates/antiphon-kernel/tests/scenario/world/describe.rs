@@ -56,6 +56,18 @@ pub(super) fn describe(action: &Action, now: Timestamp) -> String {
         }
         Action::Unreserve { job } => format!("hold nothing for {job}"),
         Action::PutAside { node, evidence } => format!("{node} is {evidence}"),
+        Action::Remedy {
+            job,
+            rule,
+            subject,
+            remedy,
+        } => format!("remedy {remedy} of {rule} {subject} for {job}"),
+        Action::Augment {
+            job,
+            method,
+            of,
+            spec,
+        } => format!("augment {of} for {job} by {method}: {}", spec.name),
         Action::Abandon { job, dependency } => {
             format!("abandon {job}: {dependency} did not succeed")
         }

@@ -8,6 +8,7 @@
 //! state a        where it stands              score a        why it runs there
 //! past a         its attempts, and what they cost
 //! deadline a     whether it counts            rank a         its tasks in rank order
+//! findings a     what rules say of it           shards a       where its data came from
 //! books          what teams hold, have used, borrowed and lent
 //! ```
 
@@ -42,6 +43,8 @@ impl World {
             "past" => Self::past,
             "deadline" => Self::deadline,
             "rank" => Self::rank,
+            "findings" => Self::findings,
+            "shards" => Self::shards,
             _ => return false,
         };
         let id = self.id(name);

@@ -5,7 +5,7 @@
 //! ```
 //! Behaviours of its processes: `attached` (obey directives), `stubborn` (ignore SIGTERM; others end on it at once),
 //! `runs=60s` (end with 0 after that). Of the job: a class, `team= priority= deadline=1h not-before= after=a+b after-any=
-//! after-start= held array=0-3 at-once=2 estimate=30m-1h-2h limit= grace= retries= uses=licences:2 checkpoint auto
+//! after-start= held array=0-3 at-once=2 estimate=30m-1h-2h limit= grace= retries= uses=licences:2 checkpoint auto approve shard=s1:law augment=METHOD:RUNS
 //! ladder=small-batch+more:16`. Of its first role: `type= tasks= per-gpu cpus= memory= scratch= read= gpu-memory= partition=
 //! span=leaf tp=8 speed=800 or=GPUSxTYPE@SPEED`, and `by-default` for the CPUs and memory that a GPU gets where nobody
 //! says. Further roles: `role=rollout:8xA100`.
@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use antiphon_types::*;
 
+use super::steering::origin;
 use super::{World, time};
 
 /// How the processes of a job behave.
@@ -83,7 +84,8 @@ impl World {
     fn of_job(&self, word: &str, spec: &mut JobSpec) -> bool {
         let jobs = |list: &str| list.split('+').map(|job| self.id(job)).collect();
         match word.split_once('=') {
-            None if word == "auto" => spec.data.rules = RuleMode::Auto,
+            None if word == "auto" => rules(spec, RuleMode::Auto),
+            None if word == "approve" => rules(spec, RuleMode::Approve),
             None if word == "held" => spec.held = true,
             None if word == "checkpoint" => {
                 let dir = "/checkpoints".into();
@@ -116,6 +118,15 @@ impl World {
             Some(("uses", text)) => {
                 let (name, amount) = text.split_once(':').unwrap();
                 spec.resources.insert(name.into(), amount.parse().unwrap());
+            }
+            Some(("shard", text)) => {
+                let (name, origin) = origin(text);
+                spec.data.shards.insert(name, origin);
+            }
+            Some(("augment", text)) => {
+                let (method, runs) = text.split_once(':').unwrap();
+                let method = method.to_owned();
+                spec.data.augment.insert(method, augmentation(runs));
             }
             Some(("ladder", text)) => spec.ladder = text.split('+').map(rung).collect(),
             Some(_) => return false,
@@ -175,6 +186,22 @@ fn role(name: &str, shape: Shape) -> Role {
         command: vec!["train".into()],
         shape,
         ..Role::default()
+    }
+}
+
+fn rules(spec: &mut JobSpec, mode: RuleMode) {
+    spec.rules = Rule::ALL.into_iter().map(|rule| (rule, mode)).collect();
+}
+
+/// So many runs at most.
+fn augmentation(runs: &str) -> AugmentSpec {
+    AugmentSpec {
+        command: vec!["generate".into()],
+        temperature_milli: 700,
+        count: 500,
+        cpus: 4,
+        runs_max: runs.parse().unwrap(),
+        ..AugmentSpec::default()
     }
 }
 

@@ -1,0 +1,120 @@
+//! Remedies beyond directives: another node, a new start, more data.
+
+use expect_test::expect;
+
+use crate::world::check;
+
+#[test]
+fn a_slow_node_is_left_where_there_is_another() {
+    check(
+        "nodes: n[0-2] 8 H100
+           0s   submit a: 16 attached checkpoint
+           10s  a finds straggler 12 slow: replace 12
+           11s  a saves 50
+           12s  findings a",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_slow_node_is_kept_where_there_is_no_other() {
+    check(
+        "nodes: n[0-1] 8 H100
+           0s   submit a: 16 attached checkpoint
+           10s  a finds straggler 12 slow: replace 12; drain 12 500",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn slow_tasks_of_two_teams_convict_a_node_those_of_one_do_not() {
+    check(
+        "nodes: n0 8 H100
+         teams: rlhf, eval
+           0s   submit a: 4 attached team=rlhf
+           1s   submit b: 4 attached team=eval
+           10s  a finds straggler 0 slow: replace 0
+           11s  a finds straggler 1 slow: replace 1
+           12s  b finds straggler 0 slow: replace 0",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_hung_run_is_ended_and_tried_again_as_a_failure() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached stubborn retries=1
+           10s  a finds hang - hung: restart
+           100s a finds hang - hung: restart
+           300s past a",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_starving_category_gets_samples_of_its_own() {
+    check(
+        "nodes: n0 8 H100, c0 0
+           0s   submit a: 8 attached auto augment=paraphrase:2 shard=law_1:law shard=code_1:code
+           10s  a finds shard law starving: augment law
+           11s  findings a
+           40s  a-augment-1 exits 0
+           41s  a answers 1 applied
+           42s  findings a
+           43s  shards a
+           50s  a finds shard law starving: augment law
+           51s  findings a
+           700s findings a
+           720s a-augment-2 exits 0
+           2h   a finds shard law starving: augment law
+           2h   findings a",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_data_job_that_fails_is_shown_with_its_parents_findings() {
+    check(
+        "nodes: n0 8 H100, c0 0
+           0s   submit a: 8 attached auto augment=paraphrase:9 retries=0 shard=law_1:law
+           10s  a finds shard law_1 starving: augment law_1
+           20s  a-augment-1 exits 3
+           21s  findings a",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_data_job_ends_with_the_job_that_it_makes_data_for() {
+    check(
+        "nodes: n0 8 H100, c0 0
+           0s   submit a: 8 attached auto augment=paraphrase:9
+           10s  a finds shard law starving: augment law
+           20s  cancel a",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn without_a_way_to_make_data_a_starving_category_is_only_shown() {
+    check(
+        "nodes: n0 8 H100, c0 0
+           0s   submit a: 8 attached auto
+           10s  a finds shard law starving: augment law
+           11s  findings a",
+        expect![[""]],
+    );
+}
+
+#[test]
+fn a_trainer_says_where_its_shards_came_from() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached shard=law_1:law
+           10s  a draws law_2:law:law_1
+           11s  a draws law_1:contracts
+           12s  shards a",
+        expect![[""]],
+    );
+}

@@ -1,0 +1,234 @@
+//! The hang rule: no step for too long while the sender lives means that the processes wait for something that never comes.
+//!
+//! Too long is max(10 x median step, 10 min); before the first step, 30 min from the first signal: models load and
+//! kernels compile meanwhile. Only time in which the sender was heard counts. A sender that is silent for more than a
+//! minute stops the clock, as a lost connection says nothing about the run; so does a checkpoint being saved, for up to
+//! an hour. Times are those at which signals came.
+
+use std::collections::VecDeque;
+
+use antiphon_types::{Millis, Remedy, Rule, Timestamp, Verdict};
+
+use crate::conclusion::Conclusion;
+use crate::robust::median;
+
+/// Step times remembered.
+const STEPS: usize = 64;
+/// Median steps without a new one.
+const STEPS_MISSED: f64 = 10.0;
+/// At the least: an evaluation or a slow file system takes minutes too.
+const WAIT_MIN: Millis = Millis::from_secs(600);
+/// Before the first step.
+const FIRST_STEP_WAIT: Millis = Millis::from_secs(1_800);
+/// A sender that was heard this recently lives.
+const SENDER_LIVES: Millis = Millis::from_secs(60);
+/// A save that takes longer than this does not stop the clock any more: it may be what hangs.
+const SAVE_MAX: Millis = Millis::from_secs(3_600);
+
+/// The hang rule of one attempt.
+#[derive(Debug, Default)]
+pub(crate) struct HangRule {
+    step_ms: VecDeque<f64>,
+    step: Option<u64>,
+    /// When the sender was last heard.
+    heard: Option<Timestamp>,
+    /// When the clock last stood at zero, moved ahead by every span that does not count.
+    since: Timestamp,
+    saving: Option<Timestamp>,
+    told: bool,
+}
+
+impl HangRule {
+    /// A batch of signals came, whatever is in it. Call it first for each batch.
+    pub(crate) fn heard(&mut self, at: Timestamp) {
+        match self.heard {
+            None => self.since = at,
+            Some(last) if at.since(last) > SENDER_LIVES => self.skip(at.since(last), at),
+            Some(_) => {}
+        }
+        self.heard = Some(at.max(self.heard.unwrap_or_default()));
+    }
+
+    /// Takes a step in: its number and, where known, its time in milliseconds. A step after a hang clears it.
+    pub(crate) fn observe(
+        &mut self,
+        step: u64,
+        step_ms: Option<f64>,
+        at: Timestamp,
+    ) -> Option<Conclusion> {
+        if let Some(ms) = step_ms.filter(|ms| ms.is_finite() && *ms > 0.0) {
+            if self.step_ms.len() == STEPS {
+                self.step_ms.pop_front();
+            }
+            self.step_ms.push_back(ms);
+        }
+        if self.step == Some(step) {
+            return None;
+        }
+        // A lower number is a rollback, and that is no hang either.
+        let waited = at.since(self.since);
+        self.step = Some(step);
+        self.progressed(at);
+        std::mem::take(&mut self.told).then(|| Conclusion {
+            rule: Rule::Hang,
+            subject: String::new(),
+            verdict: Verdict::Cleared,
+            evidence: format!("step {step} came after {waited}"),
+            step,
+            remedies: Vec::new(),
+        })
+    }
+
+    /// Something other than a step shows that the run goes on, such as a probe of an evaluation.
+    pub(crate) fn progressed(&mut self, at: Timestamp) {
+        self.since = self.since.max(at);
+    }
+
+    /// A checkpoint is being saved.
+    pub(crate) fn saving(&mut self, at: Timestamp) {
+        self.saving = self.saving.or(Some(at));
+    }
+
+    /// The checkpoint is saved.
+    pub(crate) fn saved(&mut self, at: Timestamp) {
+        if let Some(began) = self.saving.take() {
+            self.skip(at.since(began.max(self.since)).min(SAVE_MAX), at);
+        }
+    }
+
+    /// Judges what time it is; to be called every few seconds.
+    pub(crate) fn tick(&mut self, at: Timestamp) -> Option<Conclusion> {
+        let heard_ago = at.since(self.heard?);
+        let saved_for = self.saving.map(|began| at.since(began.max(self.since)));
+        let saving = saved_for.unwrap_or(Millis::ZERO).min(SAVE_MAX);
+        let waited = at.since(self.since).saturating_sub(saving);
+        let step_ms = median(&mut self.step_ms.iter().copied().collect::<Vec<_>>());
+        let bound = match (self.step, step_ms) {
+            (None, _) => FIRST_STEP_WAIT,
+            (Some(_), None) => WAIT_MIN,
+            (Some(_), Some(ms)) => {
+                let missed = (STEPS_MISSED * ms).min(1e15) as u64;
+                WAIT_MIN.max(Millis::from_millis(missed))
+            }
+        };
+        if self.told || heard_ago > SENDER_LIVES || waited < bound {
+            return None;
+        }
+        self.told = true;
+        let after = match self.step {
+            Some(step) => format!("since step {step}"),
+            None => "since its first signal".to_owned(),
+        };
+        let usual = match step_ms {
+            Some(ms) => format!(
+                "a step takes {} in the median of {}",
+                Millis::from_millis(ms.min(1e15) as u64),
+                self.step_ms.len()
+            ),
+            None => "no step time is known".to_owned(),
+        };
+        Some(Conclusion {
+            rule: Rule::Hang,
+            subject: String::new(),
+            verdict: Verdict::Hung,
+            evidence: format!(
+                "no step for {waited} {after}, {bound} allowed, while its sender was heard {heard_ago} ago; {usual}"
+            ),
+            step: self.step.unwrap_or(0),
+            remedies: vec![Remedy::Restart],
+        })
+    }
+
+    /// Takes a span that just ended out of the time that counts.
+    fn skip(&mut self, span: Millis, at: Timestamp) {
+        self.since = self.since.after(span).min(at.max(self.since));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    /// Steps of `step_s` seconds up to `until`, then a sender that is heard and ticked every ten seconds; returns when
+    /// the rule spoke.
+    fn hung_at(rule: &mut HangRule, until: u64, step_s: u64, end: u64) -> Option<u64> {
+        for step in 1..=until / step_s {
+            rule.heard(s(step * step_s));
+            let cleared = rule.observe(step, Some(step_s as f64 * 1_000.0), s(step * step_s));
+            assert!(cleared.is_none() && rule.tick(s(step * step_s)).is_none());
+        }
+        lives(rule, until, end)
+    }
+
+    fn lives(rule: &mut HangRule, from: u64, end: u64) -> Option<u64> {
+        (from / 10 + 1..=end / 10).map(|tens| tens * 10).find(|at| {
+            rule.heard(s(*at));
+            rule.tick(s(*at)).is_some_and(|said| {
+                assert_eq!(said.remedies, [Remedy::Restart]);
+                said.verdict == Verdict::Hung
+            })
+        })
+    }
+
+    #[test]
+    fn ten_minutes_without_a_step_are_a_hang_and_ten_steps_of_a_slow_run_are() {
+        assert_eq!(
+            hung_at(&mut HangRule::default(), 1_000, 2, 9_000),
+            Some(1_600)
+        );
+        assert_eq!(
+            hung_at(&mut HangRule::default(), 3_000, 100, 9_000),
+            Some(4_000)
+        );
+    }
+
+    #[test]
+    fn a_hang_is_told_once_and_cleared_by_the_next_step() {
+        let mut rule = HangRule::default();
+        assert!(hung_at(&mut rule, 1_000, 2, 9_000).is_some());
+        assert_eq!(lives(&mut rule, 1_600, 9_000), None);
+        let cleared = rule.observe(501, None, s(9_001)).unwrap();
+        assert_eq!(cleared.verdict, Verdict::Cleared);
+        assert_eq!(lives(&mut rule, 9_001, 20_000), Some(9_610));
+    }
+
+    #[test]
+    fn a_silent_sender_is_never_a_hang_and_its_silence_does_not_count_afterwards() {
+        let mut rule = HangRule::default();
+        hung_at(&mut rule, 1_000, 2, 1_000);
+        assert!((1_000..90_000).all(|at| rule.tick(s(at)).is_none()));
+        // It is back, and the step is the old one: ten minutes begin to count now.
+        assert_eq!(lives(&mut rule, 90_000, 99_000), Some(90_610));
+    }
+
+    #[test]
+    fn a_run_that_never_stepped_has_half_an_hour_from_its_first_signal() {
+        assert_eq!(lives(&mut HangRule::default(), 500, 9_000), Some(2_310));
+        assert!((0..9_000).all(|at| HangRule::default().tick(s(at)).is_none()));
+    }
+
+    #[test]
+    fn saving_stops_the_clock_for_an_hour_at_most_and_a_probe_sets_it_back() {
+        let mut rule = HangRule::default();
+        hung_at(&mut rule, 1_000, 2, 1_000);
+        assert_eq!(lives(&mut rule, 1_000, 1_300), None);
+        rule.saving(s(1_300));
+        assert_eq!(lives(&mut rule, 1_300, 3_000), None);
+        rule.saved(s(3_000));
+        assert_eq!(lives(&mut rule, 3_000, 9_000), Some(3_300));
+
+        let mut rule = HangRule::default();
+        hung_at(&mut rule, 1_000, 2, 1_000);
+        rule.saving(s(1_000));
+        assert_eq!(lives(&mut rule, 1_000, 9_000), Some(1_000 + 3_600 + 600));
+
+        let mut rule = HangRule::default();
+        hung_at(&mut rule, 1_000, 2, 1_500);
+        rule.progressed(s(1_500));
+        assert_eq!(lives(&mut rule, 1_500, 9_000), Some(2_100));
+    }
+}

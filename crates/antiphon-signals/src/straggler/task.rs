@@ -1,0 +1,41 @@
+//! One task of a gang: its times in the window being filled, and what was said of it.
+
+use crate::robust::median;
+
+use super::STEPS_MIN;
+
+#[derive(Debug, Default)]
+pub(super) struct Task {
+    /// Own times of the window being filled and of the next one: reports of different tasks come at different times.
+    pub(super) now: Vec<f64>,
+    pub(super) next: Vec<f64>,
+    pub(super) newest_step: u64,
+    pub(super) last_window: u64,
+    /// Thousandths of an equal part of the batch that it gets; 0 stands for all of it.
+    pub(super) share_permille: u32,
+    /// Windows in a row in which it was slow.
+    pub(super) slow: u32,
+    /// Windows in a row in which it was as fast as the others, since it was accused.
+    pub(super) recovered: u32,
+    /// Remedies already asked for.
+    pub(super) asked: u32,
+    pub(super) quiet_until: u64,
+}
+
+impl Task {
+    /// Half of the fewest steps of a window: lost reports are no reason to judge a task by two or three.
+    pub(super) fn is_full(&self) -> bool {
+        self.now.len() as u64 >= STEPS_MIN / 2
+    }
+
+    pub(super) fn center(&self) -> f64 {
+        median(&mut self.now.clone()).unwrap_or(f64::NAN)
+    }
+
+    pub(super) fn share(&self) -> f64 {
+        match self.share_permille {
+            0 => 1.0,
+            share => f64::from(share) / 1_000.0,
+        }
+    }
+}
