@@ -66,14 +66,23 @@ def paired(inputs: Rows) -> Rows:
 
 def tokens(cache: Path) -> dict[str, Rows]:
     """Rows of tokens by category, and of the base; made once and kept under a name that says of which text."""
-    versions = [f"python-{platform.python_version()}", *(f"{name}-{version(name)}" for name in BASE_PACKAGES)]
-    path = cache / f"rows-{'-'.join(versions)}.npz"
+    path = kept_as(cache, "rows", "npz")
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path.with_suffix(".new.npz"), **encoded(texts()))
-        path.with_suffix(".new.npz").rename(path)
+        cache.mkdir(parents=True, exist_ok=True)
+        made = texts()
+        tokenizer = trained(made)
+        tokenizer.save(str(kept_as(cache, "vocabulary", "json")))
+        new = path.with_suffix(".new.npz")
+        np.savez(new, **{name: encoded(tokenizer, text) for name, text in made.items()})
+        new.rename(path)
     with np.load(path) as kept:
         return {name: kept[name] for name in kept.files}
+
+
+def kept_as(cache: Path, what: str, ending: str) -> Path:
+    """Where something that follows from the text is kept: other versions have other text."""
+    versions = [f"python-{platform.python_version()}", *(f"{name}-{version(name)}" for name in BASE_PACKAGES)]
+    return cache / f"{what}-{'-'.join(versions)}.{ending}"
 
 
 def texts() -> dict[str, str]:
@@ -94,8 +103,8 @@ def texts() -> dict[str, str]:
     return {**joined, "prose": language_reference(), "arithmetic": sums()}
 
 
-def encoded(texts: dict[str, str]) -> dict[str, Rows]:
-    """Each text under one byte-pair vocabulary that is trained on all of them."""
+def trained(made: dict[str, str]) -> Any:
+    """A byte-pair vocabulary trained on all texts."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -104,12 +113,14 @@ def encoded(texts: dict[str, str]) -> dict[str, Rows]:
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    tokenizer.train_from_iterator((text[:300_000] for text in texts.values()), trainer)
-    rows = {}
-    for name, text in texts.items():
-        ids = tokenizer.encode(text).ids
-        rows[name] = np.array(ids[: len(ids) // ROW_TOKENS * ROW_TOKENS], dtype=np.int32).reshape(-1, ROW_TOKENS)
-    return rows
+    tokenizer.train_from_iterator((text[:300_000] for text in made.values()), trainer)
+    return tokenizer
+
+
+def encoded(tokenizer: Any, text: str) -> Rows:
+    """A text as rows; what does not fill the last one is left out."""
+    ids = tokenizer.encode(text).ids
+    return np.array(ids[: len(ids) // ROW_TOKENS * ROW_TOKENS], dtype=np.int32).reshape(-1, ROW_TOKENS)
 
 
 def folder_of(package: str) -> Path:
@@ -160,9 +171,9 @@ def language_reference() -> str:
     return "\n".join(text for _, text in sorted(topics.topics.items()))
 
 
-def sums(lines: int = 60_000) -> str:
+def sums(lines: int = 60_000, seed: int = 0) -> str:
     """Sums and differences of numbers up to three digits, all of them right."""
-    rng = random.Random(0)
+    rng = random.Random(seed)
     made = []
     for _ in range(lines):
         left, right = rng.randrange(1000), rng.randrange(1000)

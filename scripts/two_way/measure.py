@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from arms import ARMS, OURS
-from curves import Curve, curve
+from figures import Curve, curve
 from page import write
 from scenario import Scenario
 from server import Server

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from arms import ARMS, OURS, TICK
-from curves import PROBE_COST, Curve, saved
+from figures import PROBE_COST, Curve, saved
 from plots import lines
 from scenario import KINDS, Scenario
 

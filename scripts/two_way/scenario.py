@@ -19,6 +19,7 @@ ROWS = 12_000
 # Parts of the clean data; with 35 % of bad data the shares of the stream are 35, 10, 10 and 10 %.
 CLEAN = {"code": 7, "docstrings": 2, "prose": 2, "arithmetic": 2}
 REPEATED_ROWS = 8
+STARVING_ROWS = 24
 # The kinds that the rule was written with; the others were measured after it was frozen.
 KNOWN_KINDS = ("noise", "duplicates")
 
@@ -43,10 +44,14 @@ class Scenario:
     """Kinds of bad data, and how much of each, in thousandths of the stream."""
 
     bad: tuple[tuple[str, int], ...] = ()
+    #: The category that has only `STARVING_ROWS` rows, however often they are drawn.
+    starving: str = ""
 
     @property
     def name(self) -> str:
         """As in file names and on the command line: `noise-250+duplicates-100`."""
+        if self.starving:
+            return f"starving-{self.starving}"
         return "+".join(f"{kind}-{permille}" for kind, permille in self.bad) or "clean"
 
     @property
@@ -59,6 +64,8 @@ class Scenario:
         """Reads a name."""
         if name == "clean":
             return cls()
+        if name.removeprefix("starving-") in CATEGORIES:
+            return cls(starving=name.removeprefix("starving-"))
         parts = [re.fullmatch(r"([a-z-]+)-(\d+)", part) for part in name.split("+")]
         bad = tuple((part[1], int(part[2])) for part in parts if part is not None)
         unknown = [kind for kind, _ in bad if kind not in KINDS]
@@ -72,7 +79,7 @@ class Scenario:
         for name in CATEGORIES:
             share[name] = (1 - self.bad_share) * CLEAN[name] / sum(CLEAN.values())
             category[name] = name
-            rows[name] = text.train[name][: count(share[name])]
+            rows[name] = text.train[name][: STARVING_ROWS if name == self.starving else count(share[name])]
         for kind, permille in self.bad:
             shard = f"{kind}-1"
             claims, make = KINDS[kind]

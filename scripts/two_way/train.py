@@ -67,6 +67,8 @@ class Outcome:
     drawn: dict[str, int]
     """Rows by shard."""
     directives: list[str]
+    first_use: dict[str, tuple[int, int]]
+    """Step and Unix time in ms at which a shard was first trained on that came while the job ran."""
     probe_rows: int
     cpu_s: float
     wall_s: float
@@ -118,7 +120,10 @@ def collate(rows: list[Any]) -> dict[str, torch.Tensor]:
 class HeldOut(TrainerCallback):
     """Looks at rows that no arm sees, at every tick. It reports them to nobody: they only judge."""
 
-    def __init__(self, text: Corpus, steps: int) -> None:
+    def __init__(self, text: Corpus, stream: MixedStream, steps: int) -> None:
+        self.stream = stream
+        self.given = set(stream.shards)
+        self.first_use: dict[str, tuple[int, int]] = {}
         self.batches = {name: collate(list(rows)) for name, rows in text.held_out.items()}
         self.steps = steps
         self.curve: list[tuple[int, dict[str, float]]] = []
@@ -127,6 +132,10 @@ class HeldOut(TrainerCallback):
         self.look(0, kwargs["model"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if len(self.stream.shards) > len(self.given) + len(self.first_use):
+            slots = range((state.global_step - 1) * BATCH_ROWS, state.global_step * BATCH_ROWS)
+            for shard in {self.stream.draw(slot).shard for slot in slots} - self.given:
+                self.first_use.setdefault(shard, (state.global_step, round(time.time() * 1000)))
         if state.global_step % TICK == 0 or state.global_step == self.steps:
             self.look(state.global_step, kwargs["model"])
 
@@ -164,7 +173,7 @@ def run(setting: Setting) -> Outcome:
     logging.getLogger("antiphon").setLevel(logging.INFO)
     shares = data.share if setting.arm == OURS else ARMS[setting.arm][0](data)
     stream = mixed(data, shares, setting.seed)
-    held_out = HeldOut(text, setting.steps)
+    held_out = HeldOut(text, stream, setting.steps)
     begun, begun_cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="two-way-") as folder:
         trainer = Trainer(
@@ -191,15 +200,16 @@ def run(setting: Setting) -> Outcome:
         drawn[stream.draw(slot).shard] += 1
     probe_rows = sum(map(len, probes.values())) * (setting.steps // TICK)
     return Outcome(
-        asdict(setting),
-        sorted(data.bad),
-        held_out.curve,
-        mix,
-        drawn,
-        kept.lines,
-        probe_rows,
-        round(cpu, 1),
-        round(wall, 1),
+        setting=asdict(setting),
+        bad=sorted(data.bad),
+        held_out=held_out.curve,
+        mix=mix,
+        drawn=drawn,
+        directives=kept.lines,
+        first_use=held_out.first_use,
+        probe_rows=probe_rows,
+        cpu_s=round(cpu, 1),
+        wall_s=round(wall, 1),
     )
 
 
