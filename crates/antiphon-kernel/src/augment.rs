@@ -2,7 +2,7 @@
 //! the rules of every such job.
 
 use antiphon_types::{
-    AugmentSpec, JobId, JobSpec, Millis, Rejection, Role, Shape, ShardOrigin, Tasks,
+    AugmentSpec, JobId, JobSpec, Millis, Rejection, Role, Shape, ShardOrigin, Tasks, Timestamp,
 };
 
 use crate::admit::admit_job;
@@ -91,6 +91,16 @@ pub(crate) fn plan(state: &State, job: &Job, of: &str) -> Result<(String, JobSpe
     // The first to have an unfit name or a cluster without CPUs waits as long as that is so.
     admit_job(state, &spec).map_err(|no| no.to_string())?;
     Ok((name.clone(), spec))
+}
+
+/// From when on another data job for what starves may start, as far as time goes.
+pub(crate) fn may_start(job: &Job, of: &str) -> Timestamp {
+    let category = category_of(job, of);
+    let mut runs = job.steering.runs.iter();
+    match runs.rfind(|run| run.category == category).map(|run| &run.stage) {
+        Some(RunStage::Delivered { at } | RunStage::Failed { at }) => at.after(COOL_DOWN),
+        Some(RunStage::Running | RunStage::Made { .. }) | None => Timestamp::ZERO,
+    }
 }
 
 fn method_for<'a>(

@@ -9,6 +9,7 @@ use antiphon_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::augment;
 use crate::jobs::Job;
 use crate::state::Known;
 
@@ -201,7 +202,14 @@ impl FindingRecord {
             return None;
         }
         let budget = job.steering.budget_from(known).filter(|_| bounded);
-        Some(self.at.max(cool.unwrap_or_default()).max(budget.unwrap_or_default()))
+        let data = self.allowed(known, job).map(|(_, remedy)| match remedy {
+            Remedy::Augment { of } => augment::may_start(job, of),
+            Remedy::Direct(_) | Remedy::Weigh { .. } | Remedy::Replace { .. } | Remedy::Restart => {
+                Timestamp::ZERO
+            }
+        });
+        let waits = [cool, budget, data.min()].into_iter().flatten().max();
+        Some(self.at.max(waits.unwrap_or_default()))
     }
 
     /// Takes a newer word of the rule in. What it repeats is not done again, unless that died with its attempt or has come

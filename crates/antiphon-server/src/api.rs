@@ -1,18 +1,23 @@
 //! The HTTP API: plural nouns, every change a command with an idempotency key, refusals as `application/problem+json`.
 //! Reads the view, never the live state.
 
+mod asks;
 mod attempts;
 mod auth;
 mod cluster;
 mod events;
+mod given;
 mod jobs;
+mod loops;
 pub mod model;
+mod origins;
 mod output;
 mod problem;
 mod render;
 mod signals;
 pub(crate) mod teams;
 mod why;
+mod wire;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -78,6 +83,9 @@ pub(crate) struct Shared {
         jobs::release,
         jobs::preempt,
         jobs::direct,
+        loops::approve,
+        loops::undo,
+        loops::shards,
         output::output,
         events::events,
         signals::signals,
@@ -118,6 +126,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{job}/release", post(jobs::release))
         .route("/v1/jobs/{job}/preempt", post(jobs::preempt))
         .route("/v1/jobs/{job}/directives", post(jobs::direct))
+        .route("/v1/jobs/{job}/approve", post(loops::approve))
+        .route("/v1/jobs/{job}/directives/{directive}/undo", post(loops::undo))
+        .route("/v1/jobs/{job}/shards", get(loops::shards))
         .route("/v1/jobs/{job}/output", get(output::output))
         .route("/v1/events", get(events::events))
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::user));

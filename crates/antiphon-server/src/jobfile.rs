@@ -2,6 +2,7 @@
 //! the kernel's question.
 
 mod array;
+mod data;
 mod estimate;
 mod form;
 mod read;
@@ -9,10 +10,11 @@ mod shape;
 mod spec;
 mod time;
 
+pub use data::{AugmentFile, DataFile, ModeName, OriginFile, RulesFile, read_shards};
 pub use estimate::{EstimateFile, IntervalFile};
 pub use form::{
-    CheckpointFile, ClassName, DataFile, JobFile, ProcessesName, Resources, RetryFile, RoleFile,
-    RulesName, Run, RungFile, SpanName, TrainFile,
+    CheckpointFile, ClassName, JobFile, ProcessesName, Resources, RetryFile, RoleFile, Run, RungFile,
+    SpanName, TrainFile,
 };
 pub use read::{Format, JobFileError, from_value, read, schema};
 pub use spec::{Context, absolute, to_spec, warnings};

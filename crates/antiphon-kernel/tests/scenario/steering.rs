@@ -12,7 +12,13 @@ fn a_noise_shard_loses_its_weight_once() {
            10s  a noise scraped_7
            11s  a noise scraped_7
            12s  a noise scraped_9",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard scraped_7 for job-1
+            10s  direct job-1 #1: set_weights scraped_7=0 (noise: its numbers)
+            12s  remedy 0 of shard scraped_9 for job-1
+            12s  direct job-1 #2: set_weights scraped_9=0 (noise: its numbers)
+        "#]],
     );
 }
 
@@ -23,7 +29,10 @@ fn where_rules_only_observe_nothing_is_directed() {
            0s   submit a: 8 attached
            10s  a noise scraped_7
            11s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            11s  shard scraped_7 noise: told
+        "#]],
     );
 }
 
@@ -34,7 +43,12 @@ fn what_changes_no_training_is_done_without_being_allowed() {
            0s   submit a: 8 attached
            10s  a finds batch - memory-low: stop; set_micro_batch 16
            11s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 1 of batch  for job-1
+            10s  direct job-1 #1: set_micro_batch 16 (memory-low: its numbers)
+            11s  batch  memory-low: directed #1
+        "#]],
     );
 }
 
@@ -47,7 +61,12 @@ fn a_team_says_how_far_rules_go_where_its_job_does_not() {
            1s   submit b: 8 attached team=eval
            10s  a noise s1
            11s  b noise s1",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   launch job-2.1 on n0[8-15]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=0 (noise: its numbers)
+        "#]],
     );
 }
 
@@ -59,7 +78,15 @@ fn a_finding_on_an_attempt_that_stops_waits_for_the_next() {
            10s  preempt a
            11s  a noise scraped_7
            12s  a saves 10",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  direct job-1 #1: yield (preempted by an operator)
+            10s  yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
+            12s  settle job-1.1: requeued
+            12s  launch job-1.2 on n0[0-7]
+            12s  remedy 0 of shard scraped_7 for job-1
+            12s  direct job-1 #2: set_weights scraped_7=0 (noise: its numbers)
+        "#]],
     );
 }
 
@@ -77,7 +104,17 @@ fn a_finding_waits_for_a_word_where_the_job_asks_for_that() {
            16s  a answers 1 applied
            17s  findings a
            18s  approve a shard s1",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            11s  shard s1 noise: waits for approval
+            12s  refused [AP0126]: rule `shard` cannot be approved for job-1: it has 1 findings of that rule, none about `s2`; `antiphon approve job-1 shard SUBJECT` does for `s1`
+            13s  refused [AP0126]: rule `convergence` cannot be approved for job-1: it has 0 findings of that rule, none about ``; `antiphon job job-1` lists its findings
+            14s  remedy 0 of shard s1 for job-1
+            14s  direct job-1 #1: set_weights s1=0 (noise: its numbers)
+            15s  shard s1 noise: directed #1
+            17s  shard s1 noise: done
+            18s  refused [AP0126]: rule `shard` cannot be approved for job-1: what its finding `noise` asks for has been done; `antiphon job job-1` lists its findings
+        "#]],
     );
 }
 
@@ -90,7 +127,12 @@ fn a_trainer_that_refuses_is_not_asked_again() {
            11s  a answers 1 rejected
            90s  a noise s1
            91s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=0 (noise: its numbers)
+            91s  shard s1 noise: refused: not now
+        "#]],
     );
 }
 
@@ -100,11 +142,19 @@ fn a_cleared_finding_ends_and_may_come_back() {
         "nodes: n0 8 H100
            0s   submit a: 8 attached auto
            10s  a noise s1
-           20s  a finds shard s1 cleared:
+           20s  a finds shard s1 cleared
            21s  findings a
            30s  a noise s1
            80s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=0 (noise: its numbers)
+            21s  shard s1 cleared: cleared
+            70s  remedy 0 of shard s1 for job-1
+            70s  direct job-1 #2: set_weights s1=0 (noise: its numbers)
+            80s  shard s1 noise: directed #2
+        "#]],
     );
 }
 
@@ -116,7 +166,14 @@ fn a_subject_is_left_alone_for_a_while_after_each_remedy() {
            10s  a finds shard s1 starving: set_weights s1=200
            11s  a finds shard s1 starving: set_weights s1=300
            80s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=2 (starving: its numbers)
+            70s  remedy 0 of shard s1 for job-1
+            70s  direct job-1 #2: set_weights s1=3 (starving: its numbers)
+            80s  shard s1 starving: directed #2
+        "#]],
     );
 }
 
@@ -130,7 +187,18 @@ fn rules_send_no_more_directives_in_an_hour_than_the_policy_lets_them() {
            20s  a noise s2
            30s  a noise s3
            2h   findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=0 (noise: its numbers)
+            20s  remedy 0 of shard s2 for job-1
+            20s  direct job-1 #2: set_weights s2=0 (noise: its numbers)
+            1h00m10s remedy 0 of shard s3 for job-1
+            1h00m10s direct job-1 #3: set_weights s3=0 (noise: its numbers)
+            2h00m shard s1 noise: directed #1
+            2h00m shard s2 noise: directed #2
+            2h00m shard s3 noise: directed #3
+        "#]],
     );
 }
 
@@ -146,7 +214,21 @@ fn compute_directives_die_with_their_attempt_and_the_rule_may_ask_again() {
            22s  a finds batch - memory-low: set_micro_batch 16
            23s  a noise s1
            90s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of batch  for job-1
+            10s  direct job-1 #1: set_micro_batch 16 (memory-low: its numbers)
+            11s  remedy 0 of shard s1 for job-1
+            11s  direct job-1 #2: set_weights s1=0 (noise: its numbers)
+            20s  direct job-1 #3: yield (preempted by an operator)
+            20s  yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
+            21s  settle job-1.1: requeued
+            21s  launch job-1.2 on n0[0-7]
+            70s  remedy 0 of batch  for job-1
+            70s  direct job-1 #4: set_micro_batch 16 (memory-low: its numbers)
+            90s  shard s1 noise: directed #2
+            90s  batch  memory-low: directed #4
+        "#]],
     );
 }
 
@@ -157,9 +239,14 @@ fn the_outlook_of_a_run_holds_until_the_rule_takes_it_back() {
            0s   submit a: 8 attached
            10s  a outlook 500
            11s  findings a
-           20s  a finds convergence - cleared:
+           20s  a finds convergence - cleared
            21s  findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of convergence  for job-1
+            11s  convergence  improving: done
+            21s  convergence  cleared: cleared
+        "#]],
     );
 }
 
@@ -177,8 +264,21 @@ fn an_undone_directive_is_set_back_and_not_asked_for_again() {
            201s findings a
            202s undo a 1
            300s approve a shard s1
-           301s undo a 1",
-        expect![[""]],
+           301s undo a 1
+           302s directives a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=1.5 s2=0.5 (starving: its numbers)
+            80s  remedy 0 of shard s1 for job-1
+            80s  direct job-1 #2: set_weights s1=2 (starving: its numbers)
+            91s  refused [AP0125]: directive #2 of job-1 cannot be undone: #3 has undone it; `antiphon job job-1` lists its directives; `antiphon direct job-1` sends another
+            92s  refused [AP0125]: job-1 has no directive #7: it was sent 3, of which 3 are kept; `antiphon job job-1` lists its directives; `antiphon direct job-1` sends another
+            201s shard s1 starving: undone
+            300s remedy 0 of shard s1 for job-1
+            300s direct job-1 #5: set_weights s1=3 (starving: its numbers)
+            301s refused [AP0125]: directive #1 of job-1 cannot be undone: #4 has undone it; `antiphon job job-1` lists its directives; `antiphon direct job-1` sends another
+        "#]],
     );
 }
 
@@ -190,7 +290,15 @@ fn what_is_done_once_cannot_be_undone() {
            10s  a finds checkpoint - interval: checkpoint
            20s  undo a 1
            30s  a finds straggler 3 slow: drain 3 500
-           31s  undo a 2",
-        expect![[""]],
+           31s  undo a 2
+           32s  directives a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of checkpoint  for job-1
+            10s  direct job-1 #1: checkpoint (interval: its numbers)
+            20s  refused [AP0125]: directive #1 of job-1 cannot be undone: `checkpoint` is done once and leaves nothing that could be set back; `antiphon job job-1` lists its directives; `antiphon direct job-1` sends another
+            30s  remedy 0 of straggler 3 for job-1
+            30s  direct job-1 #2: drain task 3 to 500/1000 for one step (slow: its numbers)
+        "#]],
     );
 }

@@ -1,10 +1,9 @@
 //! Jobs: submit, look, ask why, and the commands on one.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, RwLockReadGuard};
 
 use antiphon_kernel::{Job, JobState, State as KernelState, admit, explain, repeated};
-use antiphon_types::{Command, CommandId, Direct, DirectiveBody, JobId, JobSpec, Rejection};
+use antiphon_types::{Command, CommandId, Direct, JobId, JobSpec, Rejection};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -16,7 +15,7 @@ use utoipa::IntoParams;
 use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
 use super::problem::Fault;
 use super::{Shared, now};
-use super::{render, why as told_why};
+use super::{given, render, why as told_why};
 use crate::jobfile::{self, Context};
 
 /// Jobs on one page, at most.
@@ -390,57 +389,14 @@ pub(crate) async fn direct(
     } else {
         given.reason.clone()
     };
-    let body = directive(given)?;
+    let body = given::directive(given)?;
     on_job(&shared, &headers, &job, |job| {
         Command::Direct(Direct { job, body, reason })
     })
     .await
 }
 
-fn directive(given: DirectiveBodyIn) -> Result<DirectiveBody, Fault> {
-    let wrong = |detail: String, help: &str| {
-        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "AP0501", detail, help)
-    };
-    let shard = || {
-        given
-            .shard
-            .clone()
-            .ok_or_else(|| wrong(format!("`{}` names no shard", given.what), "give `shard`"))
-    };
-    match given.what.as_str() {
-        "checkpoint" => Ok(DirectiveBody::Checkpoint),
-        "stop" => Ok(DirectiveBody::Stop),
-        "pause_shard" => Ok(DirectiveBody::PauseShard { shard: shard()? }),
-        "resume_shard" => Ok(DirectiveBody::ResumeShard { shard: shard()? }),
-        "set_weights" => {
-            let mut weights = BTreeMap::new();
-            for (shard, weight) in &given.weights {
-                if !(0.0..=1_000.0).contains(weight) {
-                    let detail =
-                        format!("weight {weight} of shard `{shard}` lies outside 0 to 1000");
-                    return Err(wrong(
-                        detail,
-                        "1 is the shard's original weight, 0 takes it out",
-                    ));
-                }
-                weights.insert(shard.clone(), (weight * 1_000_000.0).round() as u32);
-            }
-            if weights.is_empty() {
-                return Err(wrong(
-                    "`set_weights` names no shard".into(),
-                    "give `weights`, like {\"neuro_002\": 0}",
-                ));
-            }
-            Ok(DirectiveBody::SetWeights { weights })
-        }
-        other => Err(wrong(
-            format!("there is no directive `{other}`"),
-            "there are: set_weights, pause_shard, resume_shard, checkpoint, stop; `POST ../preempt` sends a yield",
-        )),
-    }
-}
-
-async fn on_job(
+pub(crate) async fn on_job(
     shared: &Arc<Shared>,
     headers: &HeaderMap,
     job: &str,

@@ -190,6 +190,12 @@ pub struct JobDetail {
     pub lost_gpu_ms: u64,
     /// The directive log: data directives of all time, compute directives of the current attempt.
     pub directives: Vec<DirectiveView>,
+    /// What the rules found, and what became of it.
+    #[serde(default)]
+    pub findings: Vec<FindingView>,
+    /// Data jobs that make more data for it.
+    #[serde(default)]
+    pub data_jobs: Vec<DataJobView>,
     /// Recent loss by shard.
     pub shards: Vec<ShardView>,
     /// Newest numbers of the training loop.
@@ -276,6 +282,89 @@ pub struct DirectiveView {
     pub at_ms: u64,
     /// The trainer's answer: `applied at slot 19216`, `rejected: ..`; nothing while there is none.
     pub answer: Option<String>,
+}
+
+/// What a rule found.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FindingView {
+    /// The rule.
+    pub rule: String,
+    /// Of what; empty for the run as a whole.
+    pub subject: String,
+    /// What it is.
+    pub verdict: String,
+    /// The numbers behind it.
+    pub evidence: String,
+    /// At which step.
+    pub step: u64,
+    /// When it was said last.
+    pub at_ms: u64,
+    /// What would help, in this order.
+    pub remedies: Vec<String>,
+    /// `told`, `waits for approval`, `approved`, `directed #3`, `started job-7`, `done`, `undone`, `refused: ..` or `cleared`.
+    pub stage: String,
+}
+
+/// A data job that makes more data for another job.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct DataJobView {
+    /// The data job.
+    pub job: String,
+    /// How it makes data.
+    pub method: String,
+    /// What for.
+    pub category: String,
+    /// The new shard.
+    pub shard: String,
+    /// `running`, `made`, `delivered` or `failed`.
+    pub stage: String,
+}
+
+/// Where a job's shards came from.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ShardsView {
+    /// The job.
+    pub job: String,
+    /// Each shard whose origin is known, by id.
+    pub shards: Vec<OriginView>,
+}
+
+/// Where a shard came from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct OriginView {
+    /// The shard.
+    pub id: String,
+    /// What it serves.
+    pub category: String,
+    /// The corpus, book, site or model it was taken from.
+    pub source: String,
+    /// Which part of that source.
+    pub chunk: String,
+    /// What made it.
+    pub generator: String,
+    /// The temperature it was sampled at.
+    pub temperature: Option<f64>,
+    /// Shards that it was made from.
+    pub parents: Vec<String>,
+    /// The code that made it.
+    pub code: String,
+    /// The attempt that made it, where antiphon ran it.
+    pub made_by: Option<String>,
+    /// Distinct samples in it.
+    pub samples: Option<u64>,
+    /// What rules say of it now, like `noise`.
+    pub findings: Vec<String>,
+}
+
+/// Which finding a person approves.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalIn {
+    /// The rule.
+    pub rule: String,
+    /// Of what. Default: the only finding of that rule about which something can be done.
+    #[serde(default)]
+    pub subject: Option<String>,
 }
 
 /// A shard's recent loss.
@@ -598,15 +687,52 @@ pub struct ReasonBody {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectiveBodyIn {
-    /// `set_weights`, `pause_shard`, `resume_shard`, `checkpoint` or `stop`.
+    /// `set_weights`, `pause_shard`, `resume_shard`, `add_samples`, `set_micro_batch`, `set_checkpoint_interval`,
+    /// `set_recompute`, `set_offload`, `checkpoint`, `snapshot`, `resize`, `drain`, `rollback`, `gather_hard_examples` or `stop`.
     #[serde(rename = "do")]
     pub what: String,
     /// For `set_weights`: weight by shard, 1 being its original one.
     #[serde(default)]
     pub weights: BTreeMap<String, f64>,
-    /// For `pause_shard` and `resume_shard`.
+    /// For `pause_shard`, `resume_shard` and `add_samples`.
     #[serde(default)]
     pub shard: Option<String>,
+    /// For `add_samples` and `gather_hard_examples`.
+    #[serde(default)]
+    pub category: Option<String>,
+    /// For `add_samples`: where the samples lie.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// For `add_samples`; 1 where nothing is said.
+    #[serde(default)]
+    pub weight: Option<f64>,
+    /// For `set_micro_batch`; 0 gives the number back to the trainer.
+    #[serde(default)]
+    pub rows: Option<u64>,
+    /// For `set_checkpoint_interval`; 0 gives it back to the trainer.
+    #[serde(default)]
+    pub interval_ms: Option<u64>,
+    /// For `set_recompute` and `set_offload`.
+    #[serde(default)]
+    pub on: Option<bool>,
+    /// For `resize`.
+    #[serde(default)]
+    pub ranks: Option<u64>,
+    /// For `drain`: a rank.
+    #[serde(default)]
+    pub task: Option<u64>,
+    /// For `drain`: 0 to 1 of an equal part.
+    #[serde(default)]
+    pub share: Option<f64>,
+    /// For `drain`: for so many steps; 0, as where nothing is said, until changed.
+    #[serde(default)]
+    pub steps: Option<u64>,
+    /// For `rollback`.
+    #[serde(default)]
+    pub step: Option<u64>,
+    /// For `gather_hard_examples`.
+    #[serde(default)]
+    pub count: Option<u64>,
     /// For those who read it later.
     #[serde(default)]
     pub reason: String,

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use antiphon_kernel::forecast::Forecast;
-use antiphon_kernel::{Active, Job, JobState, State, StopPhase, TaskPhase, explain};
+use antiphon_kernel::{
+    Active, AugmentRun, FindingRecord, FindingStage, Job, JobState, RunStage, State, StopPhase,
+    TaskPhase, explain, waits_for_approval,
+};
 use antiphon_types::{
     AckBody, Allocation, Checkpoint, Directive, GpuTime, Outcome, StopCause, TaskAllocation,
     TaskId, Timestamp, WaitReason,
 };
 
 use super::model::{
-    ArrayView, AttemptView, CheckpointView, DirectiveView, JobDetail, JobSummary, RoleView,
+    ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail, JobSummary, RoleView,
     ShardView, SignalsView, StartView, TaskView,
 };
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
@@ -168,6 +171,12 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
         attempts: job.attempts.iter().map(attempt).collect(),
         lost_gpu_ms: lost.gpu_millis(),
         directives: job.directives.iter().map(directive).collect(),
+        findings: job
+            .steering
+            .all()
+            .map(|record| finding(sight.state, job, record))
+            .collect(),
+        data_jobs: job.steering.runs.iter().map(data_job).collect(),
         shards: shown
             .as_ref()
             .map(|shown| {
@@ -178,8 +187,7 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
                         id: shard.shard.clone(),
                         loss: shard.loss,
                         samples: shard.samples,
-                        finding: (shard.noise || job.shards.contains_key(&shard.shard))
-                            .then(|| "noise".to_owned()),
+                        finding: said_of(job, &shard.shard),
                     })
                     .collect()
             })
@@ -193,6 +201,56 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
             dropped: shown.dropped,
         }),
     }
+}
+
+fn finding(state: &State, job: &Job, record: &FindingRecord) -> FindingView {
+    let said = &record.diagnosis;
+    let stage = match &record.stage {
+        _ if record.undone => "undone".into(),
+        FindingStage::Told if waits_for_approval(state, job, record) => "waits for approval".into(),
+        FindingStage::Told => "told".into(),
+        FindingStage::Approved => "approved".into(),
+        FindingStage::Directed { directive } => format!("directed #{directive}"),
+        FindingStage::Started { job } => format!("started {job}"),
+        FindingStage::Done => "done".into(),
+        FindingStage::Refused { why } => format!("refused: {why}"),
+        FindingStage::Cleared => "cleared".into(),
+    };
+    FindingView {
+        rule: said.rule.to_string(),
+        subject: said.subject.clone(),
+        verdict: said.verdict.to_string(),
+        evidence: said.evidence.clone(),
+        step: said.step,
+        at_ms: record.at.as_millis(),
+        remedies: said.remedies.iter().map(ToString::to_string).collect(),
+        stage,
+    }
+}
+
+fn data_job(run: &AugmentRun) -> DataJobView {
+    let stage = match run.stage {
+        RunStage::Running => "running",
+        RunStage::Made { .. } => "made",
+        RunStage::Delivered { .. } => "delivered",
+        RunStage::Failed { .. } => "failed",
+    };
+    DataJobView {
+        job: run.job.to_string(),
+        method: run.method.clone(),
+        category: run.category.clone(),
+        shard: run.shard.clone(),
+        stage: stage.into(),
+    }
+}
+
+/// What rules hold against a shard now.
+fn said_of(job: &Job, shard: &str) -> Option<String> {
+    let findings = job.steering.all();
+    let mut of_shard = findings.filter(|record| {
+        record.diagnosis.subject == shard && record.stage != FindingStage::Cleared
+    });
+    of_shard.next().map(|record| record.diagnosis.verdict.to_string())
 }
 
 fn checkpoint(saved: &Checkpoint) -> CheckpointView {

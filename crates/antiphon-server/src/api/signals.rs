@@ -7,8 +7,7 @@ use std::sync::Arc;
 use antiphon_kernel::pending_directives;
 use antiphon_signals::Signal;
 use antiphon_types::{
-    Ack, AckBody, AttemptId, Bytes, Checkpoint, Directive, DirectiveBody, DirectiveId, JobId,
-    Millis, Observation,
+    Ack, AckBody, AttemptId, Bytes, Checkpoint, DirectiveId, JobId, Millis, Observation,
 };
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -17,7 +16,10 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::asks::{self, Answer, AskIn};
+use super::origins::{OriginIn, told_of_shards};
 use super::problem::Fault;
+use super::wire::DirectiveOut;
 use super::{Shared, auth, now};
 
 /// How often a trainer with nothing urgent to say should ask.
@@ -55,6 +57,8 @@ pub(crate) struct Batch {
     #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     acks: Vec<AckIn>,
+    #[serde(default)]
+    asks: Vec<AskIn>,
 }
 
 /// A trainer's hello.
@@ -65,6 +69,9 @@ pub(crate) struct Attach {
     step: u64,
     /// Directives handled above the cursor.
     done: Vec<u64>,
+    /// Where the shards came from that it draws from.
+    #[schema(value_type = Object)]
+    shards: BTreeMap<String, OriginIn>,
 }
 
 /// A checkpoint that is durable.
@@ -113,23 +120,11 @@ struct Failed {
 pub(crate) struct Reply {
     /// Directives that wait, in order.
     directives: Vec<DirectiveOut>,
+    /// What became of the batch's asks, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Answer>,
     /// How soon to ask again, in milliseconds.
     report_every_ms: u64,
-}
-
-/// One directive.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DirectiveOut {
-    id: u64,
-    #[serde(rename = "do")]
-    what: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weights: Option<BTreeMap<String, f64>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shard: Option<String>,
-    not_before_slot: Option<u64>,
-    expires_ms: Option<u64>,
-    reason: String,
 }
 
 /// Takes a trainer's batch and answers with the directives that wait for it.
@@ -160,13 +155,10 @@ pub(crate) async fn signals(
         .as_ref()
         .map(|attach| attach.done.iter().map(|id| DirectiveId(*id)).collect());
     let cursor = DirectiveId(batch.cursor);
-    take(&shared, attempt, batch).await?;
-    Ok(Json(reply(
-        &shared,
-        attempt,
-        cursor,
-        &done.unwrap_or_default(),
-    )))
+    let answers = take(&shared, attempt, batch).await?;
+    let mut reply = reply(&shared, attempt, cursor, &done.unwrap_or_default());
+    reply.answers = answers;
+    Ok(Json(reply))
 }
 
 /// A replaced attempt must not train on: it is told so, once and for all.
@@ -181,7 +173,7 @@ fn is_current(shared: &Shared, attempt: AttemptId) -> Result<(), Fault> {
     Err(Fault::new(StatusCode::CONFLICT, "AP0503", detail, help))
 }
 
-async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<(), Fault> {
+async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<Vec<Answer>, Fault> {
     if batch.signals.len() > SIGNALS_MAX {
         let detail = format!(
             "the batch holds {} signals: the limit is {SIGNALS_MAX}",
@@ -206,6 +198,9 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<(), F
         };
         if !told {
             shared.inputs.observe(observation).await?;
+        }
+        if let Some(shards) = told_of_shards(attempt, &attach.shards) {
+            shared.inputs.observe(shards).await?;
         }
     }
     for saved in batch.checkpoints {
@@ -248,7 +243,7 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<(), F
     for finding in findings {
         shared.inputs.find(finding).await;
     }
-    Ok(())
+    asks::answer(shared, attempt, batch.asks).await
 }
 
 fn ack_of(ack: AckIn) -> Option<Ack> {
@@ -279,47 +274,18 @@ fn reply(
     let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
         pending_directives(job, attempt, cursor, done)
             .into_iter()
-            .map(wire)
+            .map(DirectiveOut::of)
             .collect()
     });
     Reply {
         directives,
+        answers: Vec::new(),
         report_every_ms: REPORT_EVERY.as_millis(),
     }
 }
 
-fn wire(directive: &Directive) -> DirectiveOut {
-    let (weights, shard) = match &directive.body {
-        DirectiveBody::SetWeights { weights } => {
-            let share = |ppm: &u32| f64::from(*ppm) / 1_000_000.0;
-            (
-                Some(
-                    weights
-                        .iter()
-                        .map(|(shard, ppm)| (shard.clone(), share(ppm)))
-                        .collect(),
-                ),
-                None,
-            )
-        }
-        DirectiveBody::PauseShard { shard } | DirectiveBody::ResumeShard { shard } => {
-            (None, Some(shard.clone()))
-        }
-        DirectiveBody::Checkpoint | DirectiveBody::Yield | DirectiveBody::Stop => (None, None),
-    };
-    DirectiveOut {
-        id: directive.id.0,
-        what: directive.body.name(),
-        weights,
-        shard,
-        not_before_slot: None,
-        expires_ms: None,
-        reason: directive.reason.clone(),
-    }
-}
-
 /// Bounds a text that enters the log.
-fn cut(mut text: String) -> String {
+pub(super) fn cut(mut text: String) -> String {
     if text.len() > TEXT_MAX {
         let end = (0..=TEXT_MAX)
             .rev()

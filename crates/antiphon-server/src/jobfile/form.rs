@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::data::{AugmentFile, DataFile, RulesFile};
 use super::estimate::EstimateFile;
 
 /// A job, as a user writes it.
@@ -70,9 +71,15 @@ pub struct JobFile {
     /// How much it takes of resources that belong to no node, by name: file-system bandwidth, licences.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared: BTreeMap<String, u64>,
-    /// What antiphon may do to the data mix.
+    /// How far each rule of the two-way loop may go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RulesFile>,
+    /// Where the data came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<DataFile>,
+    /// How more data is made, by method.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub augment: BTreeMap<String, AugmentFile>,
     /// What is trained. Shown to people; `resources` decides what the job gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainFile>,
@@ -246,26 +253,6 @@ pub struct RetryFile {
     /// The longest wait. Default: `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_max: Option<String>,
-}
-
-/// What antiphon may do to the data mix.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DataFile {
-    /// `observe` (the default: findings are shown) or `auto` (a bad shard's weight is lowered).
-    #[serde(default)]
-    pub rules: RulesName,
-}
-
-/// Whether findings become directives.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RulesName {
-    /// Findings are logged and shown.
-    #[default]
-    Observe,
-    /// Findings change the training.
-    Auto,
 }
 
 /// What is trained.

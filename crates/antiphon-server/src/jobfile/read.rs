@@ -65,20 +65,25 @@ pub fn schema() -> Value {
 /// # Errors
 /// The first thing that its writer has to change.
 pub fn read(text: &str, format: Format) -> Result<JobFile, JobFileError> {
+    from_value(value_of(text, format)?)
+}
+
+/// Reads a text into plain values.
+pub(super) fn value_of(text: &str, format: Format) -> Result<Value, JobFileError> {
     let syntax = |what: String| JobFileError {
         code: "AP0205",
         at: String::new(),
         what,
         help: "see `antiphon check --schema` for what a job file may hold".into(),
     };
-    let value: Value = match format {
+    match format {
         Format::Toml => {
             let value = toml::from_str(text);
-            times_as_texts(value.map_err(|error| syntax(error.to_string().trim().to_owned()))?)
+            let value = value.map_err(|error| syntax(error.to_string().trim().to_owned()))?;
+            Ok(times_as_texts(value))
         }
-        Format::Yaml => yaml(text).map_err(syntax)?,
-    };
-    from_value(value)
+        Format::Yaml => yaml(text).map_err(syntax),
+    }
 }
 
 /// TOML has times of its own (`deadline = 2026-12-01T08:00:00Z`), which come as a table with one marked key. Other forms

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    CheckpointSpec, Class, DataSpec, JobId, JobSpec, Millis, Rejection, RetrySpec, Role, RuleMode,
-    Rung, Timestamp,
+    CheckpointSpec, Class, JobId, JobSpec, Millis, Rejection, RetrySpec, Role, Rung, Timestamp,
 };
 
 use super::array::array;
+use super::data::{data, rules};
 use super::estimate::estimate;
-use super::form::{ClassName, JobFile, RulesName, Run, RungFile, TrainFile};
+use super::form::{ClassName, JobFile, Run, RungFile, TrainFile};
 use super::read::JobFileError;
 use super::shape::{gpu_amount, shapes};
 use super::time::{span, window};
@@ -99,17 +99,8 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
             (&file.name, team),
             context,
         )?,
-        data: DataSpec {
-            rules: match file
-                .data
-                .as_ref()
-                .map(|data| data.rules)
-                .unwrap_or_default()
-            {
-                RulesName::Observe => RuleMode::Observe,
-                RulesName::Auto => RuleMode::Auto,
-            },
-        },
+        data: data(file.data.as_ref(), &file.augment)?,
+        rules: rules(file.rules.as_ref()),
         train: file.train.as_ref().map(described).unwrap_or_default(),
         priority: file.priority.unwrap_or(0),
         not_before,
@@ -131,6 +122,9 @@ pub fn absolute(file: &mut JobFile, dir: &std::path::Path) {
         if !checkpoint.dir.is_empty() {
             checkpoint.dir = tidy(&workdir.join(&checkpoint.dir));
         }
+    }
+    if let Some(path) = file.data.as_mut().and_then(|data| data.shards.as_mut()) {
+        *path = tidy(&dir.join(&*path));
     }
     run.workdir = Some(tidy(&workdir));
 }

@@ -61,7 +61,11 @@ pub(super) fn describe(action: &Action, now: Timestamp) -> String {
             rule,
             subject,
             remedy,
-        } => format!("remedy {remedy} of {rule} {subject} for {job}"),
+        } => {
+            let of = Some(subject).filter(|subject| !subject.is_empty());
+            let of = of.map_or_else(String::new, |of| format!(" {of}"));
+            format!("remedy {remedy} of {rule}{of} for {job}")
+        }
         Action::Augment {
             job,
             method,

@@ -9,6 +9,7 @@
 //! past a         its attempts, and what they cost
 //! deadline a     whether it counts            rank a         its tasks in rank order
 //! findings a     what rules say of it           shards a       where its data came from
+//! directives a   its directive log
 //! books          what teams hold, have used, borrowed and lent
 //! ```
 
@@ -44,6 +45,7 @@ impl World {
             "deadline" => Self::deadline,
             "rank" => Self::rank,
             "findings" => Self::findings,
+            "directives" => Self::directives,
             "shards" => Self::shards,
             _ => return false,
         };

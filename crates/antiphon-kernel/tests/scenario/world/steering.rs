@@ -93,9 +93,18 @@ impl World {
                 FindingStage::Cleared => "cleared".into(),
             };
             let said = &record.diagnosis;
-            format!("{} {} {}: {stage}", said.rule, said.subject, said.verdict)
+            let subject = Some(&said.subject).filter(|subject| !subject.is_empty());
+            let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
+            format!("{}{subject} {}: {stage}", said.rule, said.verdict)
         };
         job.steering.all().map(line).collect()
+    }
+
+    /// The directive log.
+    pub(super) fn directives(&self, job: &Job) -> Vec<String> {
+        let log = job.directives.iter();
+        log.map(|entry| format!("#{} {} ({})", entry.id, entry.body, entry.reason))
+            .collect()
     }
 
     /// Every shard whose origin is known.

@@ -1,0 +1,286 @@
+//! `[rules]`, `[data]` and `[augment]` of a job file: how far rules may go, where the data came from, how more of it is made.
+//! Reads shard files too; what becomes of all this is the kernel's.
+
+use std::collections::BTreeMap;
+
+use antiphon_types::{AugmentSpec, DataSpec, Rule, RuleMode, ShardOrigin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::read::{Format, JobFileError, value_of};
+
+/// Temperatures above this give noise, whatever the model.
+const TEMPERATURE_MAX: f64 = 100.0;
+/// Longest text of a shard's origin that enters the log.
+const TEXT_MAX: usize = 1_000;
+
+/// How far each rule of the two-way loop may go.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RulesFile {
+    /// For every rule that is not named. Default: what the team says, else `auto` where training itself does not change, else `observe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<ModeName>,
+    /// Shards that cannot be learned, are repeated, or starve; the mix of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ModeName>,
+    /// Where a bad shard came from, and what else came from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provenance: Option<ModeName>,
+    /// Tasks that are slower than the others of their gang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<ModeName>,
+    /// How far a run still has to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convergence: Option<ModeName>,
+    /// The micro-batch that fits into memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<ModeName>,
+    /// How often to save, and what to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<ModeName>,
+    /// What a step's time goes into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<ModeName>,
+    /// No step for too long while the sender lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<ModeName>,
+    /// What the cluster demands of a trainer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<ModeName>,
+}
+
+/// What becomes of a rule's findings.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeName {
+    /// They are logged and shown.
+    Observe,
+    /// Each waits for `antiphon approve`.
+    Approve,
+    /// They are acted on.
+    Auto,
+}
+
+/// Where the data came from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DataFile {
+    /// A file that lists the shards, in YAML or TOML; `antiphon submit` reads it into `origins`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<String>,
+    /// Where each shard came from, by its id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub origins: BTreeMap<String, OriginFile>,
+}
+
+/// Where a shard came from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OriginFile {
+    /// What it serves; probes of the same category judge it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// The corpus, book, site or model it was taken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Which part of that source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<String>,
+    /// What made it, if it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<String>,
+    /// The temperature it was sampled at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Shards that it was made from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<String>,
+    /// The code that made it: a commit, a digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Distinct samples in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+}
+
+/// How more data of a kind is made: a job of its own, without GPUs.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AugmentFile {
+    /// Program and arguments. It reads `ANTIPHON_AUGMENT_*` and writes JSON lines to `ANTIPHON_AUGMENT_OUT`.
+    pub command: Vec<String>,
+    /// Only for these categories. Default: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    /// Sampling temperature. Default: 0.8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Samples to make each time. Default: 200.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// CPUs of the data job. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// How often it may run for one job. Default: 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<u32>,
+}
+
+/// How far each rule may go; those of which the file says nothing are left out.
+pub(super) fn rules(file: Option<&RulesFile>) -> BTreeMap<Rule, RuleMode> {
+    let Some(file) = file else {
+        return BTreeMap::new();
+    };
+    let said = |rule| match rule {
+        Rule::Shard => file.shard,
+        Rule::Provenance => file.provenance,
+        Rule::Straggler => file.straggler,
+        Rule::Convergence => file.convergence,
+        Rule::Batch => file.batch,
+        Rule::Checkpoint => file.checkpoint,
+        Rule::Bottleneck => file.bottleneck,
+        Rule::Hang => file.hang,
+        Rule::System => file.system,
+    };
+    let mode = |name| match name {
+        ModeName::Observe => RuleMode::Observe,
+        ModeName::Approve => RuleMode::Approve,
+        ModeName::Auto => RuleMode::Auto,
+    };
+    let named = |rule| Some((rule, mode(said(rule).or(file.default)?)));
+    Rule::ALL.into_iter().filter_map(named).collect()
+}
+
+/// What is known of a job's data, and how more is made.
+pub(super) fn data(
+    file: Option<&DataFile>,
+    augment: &BTreeMap<String, AugmentFile>,
+) -> Result<DataSpec, JobFileError> {
+    if let Some(path) = file.and_then(|data| data.shards.as_deref()) {
+        let why = format!("`{path}` is a file that only `antiphon submit` reads");
+        let help = "over the API send what stands in it as `data.origins`";
+        return Err(JobFileError::value("data.shards", why, help));
+    }
+    let origins = file.into_iter().flat_map(|data| &data.origins);
+    let shards = origins.map(|(id, origin)| Ok((id.clone(), origin.spec(id)?)));
+    let methods = augment.iter().map(|(name, method)| {
+        let at = format!("augment.{name}.temperature");
+        let spec = AugmentSpec {
+            command: method.command.clone(),
+            categories: method.categories.clone(),
+            temperature_milli: thousandths(&at, method.temperature.unwrap_or(0.8))?,
+            count: method.count.unwrap_or(200),
+            cpus: method.cpus.unwrap_or(1),
+            runs_max: method.runs.unwrap_or(3),
+        };
+        Ok((name.clone(), spec))
+    });
+    Ok(DataSpec {
+        shards: shards.collect::<Result<_, JobFileError>>()?,
+        augment: methods.collect::<Result<_, JobFileError>>()?,
+    })
+}
+
+impl OriginFile {
+    fn spec(&self, id: &str) -> Result<ShardOrigin, JobFileError> {
+        let texts = [
+            ("category", &self.category),
+            ("source", &self.source),
+            ("chunk", &self.chunk),
+            ("generator", &self.generator),
+            ("code", &self.code),
+        ];
+        for (key, text) in texts {
+            let length = text.as_ref().map_or(0, String::len);
+            if length > TEXT_MAX {
+                let at = format!("data.origins.{id}.{key}");
+                return Err(JobFileError::over_limit(&at, "bytes", length, TEXT_MAX));
+            }
+        }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let at = format!("data.origins.{id}.temperature");
+        let milli = self.temperature.map(|degrees| thousandths(&at, degrees));
+        Ok(ShardOrigin {
+            category: text(&self.category),
+            source: text(&self.source),
+            chunk: text(&self.chunk),
+            generator: text(&self.generator),
+            temperature_milli: milli.transpose()?,
+            parents: self.parents.clone(),
+            code: text(&self.code),
+            made_by: None,
+            samples: self.samples,
+        })
+    }
+}
+
+fn thousandths(at: &str, temperature: f64) -> Result<u32, JobFileError> {
+    if !(0.0..=TEMPERATURE_MAX).contains(&temperature) {
+        let why = format!("{temperature} is no temperature");
+        let help = format!("give a number from 0 to {TEMPERATURE_MAX}");
+        return Err(JobFileError::value(at, why, help));
+    }
+    // In range by the check above.
+    Ok((temperature * 1_000.0).round() as u32)
+}
+
+/// Reads a shard file: a list under `shards`, each with an `id`. `type` is another name of `category`; `size_mb` and
+/// `hardness_score` describe the file to people and say nothing of where it came from. Says which keys it passed over.
+///
+/// # Errors
+/// The first thing that its writer has to change.
+pub fn read_shards(
+    text: &str,
+    format: Format,
+) -> Result<(BTreeMap<String, OriginFile>, Vec<String>), JobFileError> {
+    let value = value_of(text, format)?;
+    let Some(list) = value.get("shards").and_then(Value::as_array) else {
+        return Err(JobFileError::value(
+            "shards",
+            "there is no such list",
+            "write `shards:` and under it one `- id: ..` for each shard",
+        ));
+    };
+    let mut shards = BTreeMap::new();
+    let mut warnings = Vec::new();
+    for (index, entry) in list.iter().enumerate() {
+        let at = format!("shards[{index}]");
+        let (id, origin) = shard(&at, entry, &mut warnings)?;
+        if shards.insert(id.clone(), origin).is_some() {
+            let why = format!("the id `{id}` stands there twice");
+            return Err(JobFileError::value(&at, why, "give each shard its own"));
+        }
+    }
+    Ok((shards, warnings))
+}
+
+fn shard(
+    at: &str,
+    entry: &Value,
+    warnings: &mut Vec<String>,
+) -> Result<(String, OriginFile), JobFileError> {
+    let Some(id) = entry.get("id").and_then(Value::as_str) else {
+        let help = "give `id`, as the trainer reports it";
+        return Err(JobFileError::value(at, "it has no id", help));
+    };
+    let mut known = serde_json::Map::new();
+    for (key, value) in entry.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "id" | "size_mb" | "hardness_score" => (),
+            "type" | "category" => {
+                known.insert("category".into(), value.clone());
+            }
+            "source" | "chunk" | "generator" | "temperature" | "parents" | "code" | "samples" => {
+                known.insert(key.clone(), value.clone());
+            }
+            other => warnings.push(format!("shard `{id}`: `{other}` is not known and passed over")),
+        }
+    }
+    let origin = serde_json::from_value(Value::Object(known));
+    let origin = origin.map_err(|error| {
+        JobFileError::value(at, format!("shard `{id}`: {error}"), "correct its entry")
+    })?;
+    Ok((id.to_owned(), origin))
+}
