@@ -126,6 +126,6 @@ gpus = 0
 command = {json.dumps(list(command))}
 workdir = {json.dumps(str(workdir))}
 environment = {{ PYTHONPATH = {json.dumps(os.environ.get("PYTHONPATH", ""))} }}
-[data]
-rules = "auto"
+[rules]
+{modes}
 {more}"""
