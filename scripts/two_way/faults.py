@@ -41,6 +41,14 @@ LIMIT_S = 300.0
 #: Steps between which faults strike.
 FIRST, LAST = 30, 200
 SLOWER = 8.0
+PART = f"""\
+## Faults
+
+Finished of all runs, seeds {", ".join(map(str, SEEDS))} each: two ranks (gloo), 240 steps, a checkpoint every 20, resumed from
+it on either side. Kills, SIGTERM and hangs strike one to three times in a run, at steps drawn from the seed. A run that
+has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
+
+"""
 NAN_SHARD = "c"
 NAN_ROW_IN = 50
 
@@ -223,7 +231,9 @@ def main() -> int:
             runs = [measure(given.folder.resolve(), kind, seed, side, sides[side]) for seed in given.seeds]
             ends[kind, side] = runs
     if set(given.sides) == set(sides):
-        print(table(ends))
+        part = PART + table(ends)
+        print(part)
+        (given.folder.parent / "3-faults.part.md").write_text(part, encoding="utf-8")
     return 0
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,33 +65,31 @@ class Setup:
     folder: Path
     steps: int
 
-    def run(self, scenario: str, arm: str, seed: int) -> Curve:
-        """The outcome of one run; runs it where it has not been run."""
-        name = f"{scenario}.{arm.replace(' ', '-')}.{seed}.{self.steps}"
+    def name(self, scenario: str, arm: str, seed: int) -> str:
+        """What a run is kept under."""
+        return f"{scenario}.{arm.replace(' ', '-')}.{seed}.{self.steps}"
+
+    def run(self, scenario: str, arm: str, seed: int, more: str = "") -> Curve:
+        """The outcome of one run; runs it where it has not been run. `more` goes to the end of its job file."""
+        name = self.name(scenario, arm, seed)
         out = self.folder / "runs" / f"{name}.json"
         if not out.exists():
-            self.train(name, scenario, arm, seed, out)
+            self.train(name, Setting(scenario, arm, seed, self.steps, str(self.folder), str(out)), more)
         return curve(json.loads(out.read_text(encoding="utf-8")))
 
-    def train(self, name: str, scenario: str, arm: str, seed: int, out: Path) -> None:
+    def train(self, name: str, setting: Setting, more: str) -> None:
         """Runs the trainer: as a job of a server of its own, or by itself where antiphon has no part in it."""
+        out = Path(setting.out)
         out.parent.mkdir(parents=True, exist_ok=True)
-        setting = {
-            "scenario": scenario,
-            "arm": arm,
-            "seed": seed,
-            "steps": self.steps,
-            "cache": str(self.folder),
-            "out": str(out),
-        }
         path = self.folder / "settings" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(setting), encoding="utf-8")
+        path.write_text(json.dumps(asdict(setting)), encoding="utf-8")
         command = [sys.executable, str(HERE / "train.py"), str(path)]
         begun = time.monotonic()
-        if arm == OURS:
+        if setting.arm == OURS:
             with Server(self.binary, self.folder / "server") as server:
-                server.complete("two-way", command, self.folder)
+                known = server.complete("two-way", command, self.folder, more)
+            out.with_suffix(".job").write_text(json.dumps(known), encoding="utf-8")
         else:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -151,7 +149,7 @@ def main() -> int:
         for seed in given.seeds:
             setup.run(name, arm, seed)
     runs = kept_runs(setup, wanted, given.seeds)
-    write(None if given.scenarios else given.page, runs, setup.steps, tuple(given.seeds))
+    write(None if given.scenarios else given.page, setup.folder, runs, setup.steps, tuple(given.seeds))
     return 0
 
 
@@ -160,7 +158,7 @@ def kept_runs(setup: Setup, wanted: list[tuple[str, str]], seeds: list[int]) -> 
     runs: dict[str, dict[str, list[Curve]]] = {}
     for name, arm in wanted:
         for seed in seeds:
-            out = setup.folder / "runs" / f"{name}.{arm.replace(' ', '-')}.{seed}.{setup.steps}.json"
+            out = setup.folder / "runs" / f"{setup.name(name, arm, seed)}.json"
             if out.exists():
                 found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
                 runs.setdefault(name, {}).setdefault(arm, []).append(curve(found))

@@ -12,7 +12,6 @@ from plots import lines
 from scenario import KINDS, Scenario
 
 PLOTS = Path("docs/img/two-way")
-RULES = Path("docs/reference/two-way")
 ORDER = (*ARMS, OURS)
 
 Runs = Mapping[str, Mapping[str, Sequence[Curve]]]
@@ -45,8 +44,8 @@ Kinds of bad data: {kinds}.
 """
 
 
-def write(page: Path | None, runs: Runs, steps: int, seeds: tuple[int, ...]) -> None:
-    """Writes the page and its plots; without a page, prints the tables."""
+def write(page: Path | None, folder: Path, runs: Runs, steps: int, seeds: tuple[int, ...]) -> None:
+    """Writes the page and its plots; without a page, prints the tables. What other experiments found lies in `folder`."""
     parts = [scenario_section(name, arms, page is not None) for name, arms in runs.items() if len(arms) > 4]
     few = {name: arms for name, arms in runs.items() if len(arms) <= 4}
     if few:
@@ -58,7 +57,7 @@ def write(page: Path | None, runs: Runs, steps: int, seeds: tuple[int, ...]) -> 
     introduction = INTRODUCTION.format(
         seeds=", ".join(map(str, seeds)), steps=steps, tick=TICK, probe=PROBE_COST
     ) + ABOUT_KINDS.format(kinds=kinds)
-    others = [part.read_text(encoding="utf-8") for part in sorted(RULES.glob("*.part.md"))]
+    others = [part.read_text(encoding="utf-8") for part in sorted(folder.glob("*.part.md"))]
     page.write_text("\n".join([introduction, *parts, *others]), encoding="utf-8")
 
 

@@ -158,3 +158,15 @@ KINDS: dict[str, tuple[str, Callable[[Text, str, int, np.random.Generator], Rows
     "wrong-language": ("prose", wrong_language),
 }
 """By name: the category that a bad shard claims to be of, and how its rows are made."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one run is."""
+
+    scenario: str
+    arm: str
+    seed: int
+    steps: int
+    cache: str
+    out: str

@@ -80,6 +80,11 @@ class Server:
         listed: list[dict[str, Any]] = json.loads(self.call("jobs", "--all", "--json").stdout)["jobs"]
         return listed
 
+    def job(self, job: str) -> dict[str, Any]:
+        """All that is known of a job: findings, directives, data jobs."""
+        known: dict[str, Any] = json.loads(self.call("job", job, "--json").stdout)
+        return known
+
     def submit(
         self, name: str, command: Sequence[str], workdir: Path, more: str = "", rules: Mapping[str, str] = SHARD_ALONE
     ) -> str:
@@ -91,13 +96,13 @@ class Server:
             raise SystemExit(f"`{path}` was refused:\n{done.stderr}")
         return done.stdout.strip()
 
-    def complete(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> str:
-        """Submits a job and waits until it has succeeded; gives its id."""
+    def complete(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> dict[str, Any]:
+        """Submits a job and waits until it has succeeded; gives all that is known of it then."""
         job = self.submit(name, command, workdir, more)
         self.wait(f"{job} to end", lambda: self.state_of(job) in ("succeeded", "failed", "canceled"))
         if self.state_of(job) != "succeeded":
             raise SystemExit(f"{job} has {self.state_of(job)}:\n{self.call('logs', job).stdout[-4000:]}")
-        return job
+        return self.job(job)
 
     def state_of(self, job: str) -> str:
         """A job's state."""

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from arms import ARMS, OURS, TICK, LocalJob
 from corpus import BASE, ROW_TOKENS, VOCABULARY, Corpus, corpus, paired, tokens
-from scenario import Scenario, Stream
+from scenario import Scenario, Setting, Stream
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 import antiphon.hf
@@ -40,18 +40,6 @@ from antiphon.data import MixedStream
 BATCH_ROWS = 16
 BASE_STEPS = 300
 LEARNING_RATE = 1e-3
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What one run is."""
-
-    scenario: str
-    arm: str
-    seed: int
-    steps: int
-    cache: str
-    out: str
 
 
 @dataclass(frozen=True)
