@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from server import Server
+from server import ENDED, Server
 
 HERE = Path(__file__).resolve().parent
 SEEDS = (1, 2, 3, 4, 5)
@@ -44,8 +44,8 @@ SLOWER = 8.0
 PART = f"""\
 ## Faults
 
-Finished of all runs, seeds {", ".join(map(str, SEEDS))} each: two ranks (gloo), 240 steps, a checkpoint every 20, resumed from
-it on either side. Kills, SIGTERM and hangs strike one to three times in a run, at steps drawn from the seed. A run that
+Finished of all runs, seeds {", ".join(map(str, SEEDS))} each: two ranks (gloo), 240 steps, a checkpoint every 20 that
+either side resumes from. Kills, SIGTERM and hangs strike one to three times in a run, at steps drawn from the seed. A run that
 has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
 
 """
@@ -160,7 +160,7 @@ environment = {{ MICRO_BATCH = "4" }}
         job = server.submit("fault", launched(folder, fault), folder, more, rules)
         deadline = time.monotonic() + LIMIT_S
         away = [0.25, 0.5] if fault.kind == "server away" else []
-        while time.monotonic() < deadline and server.state_of(job) not in ("succeeded", "failed", "canceled"):
+        while time.monotonic() < deadline and server.state_of(job) not in ENDED:
             time.sleep(0.5)
             if away and newest_step(folder) >= away[0] * LAST:
                 away.pop(0)

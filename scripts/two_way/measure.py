@@ -22,7 +22,7 @@ from typing import Any
 from arms import ARMS, OURS
 from figures import Curve, curve
 from page import write
-from scenario import Scenario
+from scenario import Scenario, Setting
 from server import Server
 
 HERE = Path(__file__).resolve().parent

@@ -45,7 +45,7 @@ Kinds of bad data: {kinds}.
 
 
 def write(page: Path | None, folder: Path, runs: Runs, steps: int, seeds: tuple[int, ...]) -> None:
-    """Writes the page and its plots; without a page, prints the tables. What other experiments found lies in `folder`."""
+    """Writes the page and its plots, or prints the tables; what other experiments found lies in `folder`."""
     parts = [scenario_section(name, arms, page is not None) for name, arms in runs.items() if len(arms) > 4]
     few = {name: arms for name, arms in runs.items() if len(arms) <= 4}
     if few:

@@ -16,6 +16,7 @@ from typing import Any
 PATIENCE_S = 900.0
 #: Between two looks, each of which starts a process: more often would take the trainer's processor.
 POLL_S = 2.0
+ENDED = ("succeeded", "failed", "canceled")
 #: How far the rules may go where nothing else is said.
 SHARD_ALONE = {"shard": "auto"}
 
@@ -60,7 +61,7 @@ class Server:
         if self.process is None or self.process.poll() is not None:
             return
         for job in self.jobs():
-            if job["state"] not in ("succeeded", "failed", "canceled"):
+            if job["state"] not in ENDED:
                 self.call("cancel", job["id"])
         self.process.terminate()
         self.process.wait(timeout=60)
@@ -97,12 +98,24 @@ class Server:
         return done.stdout.strip()
 
     def complete(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> dict[str, Any]:
-        """Submits a job and waits until it has succeeded; gives all that is known of it then."""
+        """Submits a job and waits until it has succeeded; gives all that is known of it then.
+
+        A finding is shown as it was said last; `found_ms` says when each, as `rule/subject/verdict`, was said first.
+        """
         job = self.submit(name, command, workdir, more)
-        self.wait(f"{job} to end", lambda: self.state_of(job) in ("succeeded", "failed", "canceled"))
-        if self.state_of(job) != "succeeded":
-            raise SystemExit(f"{job} has {self.state_of(job)}:\n{self.call('logs', job).stdout[-4000:]}")
-        return self.job(job)
+        found: dict[str, int] = {}
+
+        def ended() -> bool:
+            known = self.job(job)
+            for finding in known["findings"]:
+                found.setdefault("/".join(finding[key] for key in ("rule", "subject", "verdict")), finding["at_ms"])
+            return known["state"] in ENDED
+
+        self.wait(f"{job} to end", ended)
+        known = self.job(job)
+        if known["state"] != "succeeded":
+            raise SystemExit(f"{job} has {known['state']}:\n{self.call('logs', job).stdout[-4000:]}")
+        return {**known, "found_ms": found}
 
     def state_of(self, job: str) -> str:
         """A job's state."""
