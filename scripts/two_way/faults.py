@@ -45,8 +45,8 @@ PART = f"""\
 ## Faults
 
 Finished of all runs, seeds {", ".join(map(str, SEEDS))} each: two ranks (gloo), 240 steps, a checkpoint every 20 that
-either side resumes from. Kills, SIGTERM and hangs strike one to three times in a run, at steps drawn from the seed. A run that
-has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
+either side resumes from. Kills, SIGTERM and hangs strike one to three times in a run, at steps drawn from the seed.
+A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
 
 """
 NAN_SHARD = "c"
