@@ -2,12 +2,13 @@
 
 PYTHON ?= python3
 VENV := target/venv
+TORCH := target/torch
 PY := $(VENV)/bin/python
 # antiphon refuses to run as root unless it is told that the machine is one's own, as a container's is.
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust storm test-python lint bench bench-full results clean
+.PHONY: demo test test-rust storm test-python test-two-way lint bench bench-full results proof clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -45,6 +46,18 @@ storm:
 test-python: $(VENV)/quickstart
 	$(PY) -m unittest discover -s python/tests
 	$(PY) -m unittest discover -s examples/quickstart/tests
+
+# The mix of data on a real trainer with a real server, in one scenario and at one seed.
+test-two-way: $(TORCH)/ready
+	cargo build --quiet --bin antiphon
+	$(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
+
+## The two-way loop at full size: writes docs/reference/two-way.md. Takes hours, and picks up where it was stopped.
+proof: $(TORCH)/ready
+	cargo build --quiet --release --bin antiphon
+	$(TORCH)/bin/python scripts/two_way/starve.py --binary target/release/antiphon
+	$(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
+	$(TORCH)/bin/python scripts/two_way/measure.py --binary target/release/antiphon
 
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.
 bench:
@@ -84,4 +97,12 @@ $(VENV)/quickstart: $(PY) examples/quickstart/requirements.txt python/pyproject.
 
 $(VENV)/checks: $(PY) python/requirements-dev.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check -r python/requirements-dev.txt
+	touch $@
+
+# The training stack has gigabytes, and most work needs none of it: an environment of its own.
+$(TORCH)/ready: python/requirements-torch.txt python/pyproject.toml $(wildcard python/antiphon/*)
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements-torch.txt
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./python
+	rm -rf python/build python/*.egg-info
 	touch $@
