@@ -47,9 +47,8 @@ Kinds of bad data: {kinds}.
 def write(page: Path | None, folder: Path, runs: Runs, steps: int, seeds: tuple[int, ...]) -> None:
     """Writes the page and its plots, or prints the tables; what other experiments found lies in `folder`."""
     parts = [scenario_section(name, arms, page is not None) for name, arms in runs.items() if len(arms) > 4]
-    few = {name: arms for name, arms in runs.items() if len(arms) <= 4}
-    if few:
-        parts.append(overview(few))
+    if len(runs) > len(parts):
+        parts.append(overview(runs))
     if page is None:
         print("\n".join(parts))
         return
@@ -122,7 +121,7 @@ def plots(name: str, arms: Mapping[str, Sequence[Curve]]) -> list[str]:
 
 def overview(runs: Runs) -> str:
     """Scenarios with few arms, one a row: steps saved against the proportional mix, net of probes."""
-    arms = [arm for arm in ORDER if any(arm in it for it in runs.values()) and arm != "proportional"]
+    arms = ["uniform over categories", "oracle", OURS]
     rows = [
         "| bad data | " + " | ".join(f"{arm}, steps saved %" for arm in arms) + " | antiphon drew bad rows % |",
         "| --- |" + " --- |" * (len(arms) + 1),
