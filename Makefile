@@ -2,13 +2,14 @@
 
 PYTHON ?= python3
 VENV := target/venv
-TORCH := target/torch
 PY := $(VENV)/bin/python
+# PyTorch and Transformers are gigabytes: their environment outlives changes of the package, which is tested from its sources.
+TORCH := target/torch-venv
 # antiphon refuses to run as root unless it is told that the machine is one's own, as a container's is.
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust storm test-python test-two-way lint bench bench-full results proof clean
+.PHONY: demo test test-rust storm test-python test-torch test-two-way lint bench bench-full results proof clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -16,7 +17,7 @@ demo: $(VENV)/quickstart
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
-test: lint test-rust storm test-python demo
+test: lint test-rust storm test-python test-torch demo
 
 lint: $(VENV)/quickstart $(VENV)/checks
 	cargo fmt --all --check
@@ -47,17 +48,21 @@ test-python: $(VENV)/quickstart
 	$(PY) -m unittest discover -s python/tests
 	$(PY) -m unittest discover -s examples/quickstart/tests
 
+# Real trainers, snapshots and gangs of processes. Everything runs on the CPU; a GPU that is there stays unused.
+test-torch: $(TORCH)/installed
+	cd python/tests_torch && CUDA_VISIBLE_DEVICES= HF_HUB_OFFLINE=1 timeout 600 ../../$(TORCH)/bin/python -m unittest discover
+
 # The mix of data on a real trainer with a real server, in one scenario and at one seed.
-test-two-way: $(TORCH)/ready
+test-two-way: $(TORCH)/installed
 	cargo build --quiet --bin antiphon
-	$(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
 
 ## The two-way loop at full size: writes docs/reference/two-way.md. Takes hours, and picks up where it was stopped.
-proof: $(TORCH)/ready
+proof: $(TORCH)/installed
 	cargo build --quiet --release --bin antiphon
-	$(TORCH)/bin/python scripts/two_way/starve.py --binary target/release/antiphon
-	$(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
-	$(TORCH)/bin/python scripts/two_way/measure.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/starve.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/release/antiphon
 
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.
 bench:
@@ -95,14 +100,14 @@ $(VENV)/quickstart: $(PY) examples/quickstart/requirements.txt python/pyproject.
 	rm -rf python/build python/*.egg-info
 	touch $@
 
-$(VENV)/checks: $(PY) python/requirements-dev.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r python/requirements-dev.txt
+$(TORCH)/installed: python/requirements-torch.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "error: $(PYTHON) is older than 3.10, which PyTorch needs; set PYTHON=.. to a newer one" >&2; exit 1; }
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(TORCH)/bin/uv pip install --quiet --python $(TORCH)/bin/python -r python/requirements-torch.txt
 	touch $@
 
-# The training stack has gigabytes, and most work needs none of it: an environment of its own.
-$(TORCH)/ready: python/requirements-torch.txt python/pyproject.toml $(wildcard python/antiphon/*)
-	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements-torch.txt
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./python
-	rm -rf python/build python/*.egg-info
+$(VENV)/checks: $(PY) python/requirements-dev.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r python/requirements-dev.txt
 	touch $@

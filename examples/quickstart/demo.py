@@ -131,8 +131,8 @@ gpus = 8
 command = {json.dumps(command)}
 [checkpoint]
 dir = "checkpoints/{name}"
-[data]
-rules = "auto"
+[rules]
+shard = "auto"
 """
 
 

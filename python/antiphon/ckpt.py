@@ -301,11 +301,8 @@ class Snapshotter:
             model_state_dict=wanted["model"],
             optim_state_dict=wanted.get("optimizer", {}),
         )
-        is_replicated = isinstance(model, DistributedDataParallel)
         for name, gradient in wanted["gradients"].items():
-            if is_replicated:
-                # DDP averages over the ranks when the step ends: one rank holds all that was accumulated before.
-                gradient = gradient * self._world if self._rank == 0 else torch.zeros_like(gradient)
+            # With DDP every rank holds the mean: whether it is averaged once more when the step ends or not, it stays.
             parameters[name].grad = gradient
 
     def _drop_old(self) -> None:

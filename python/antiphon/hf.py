@@ -100,7 +100,8 @@ class AntiphonCallback(TrainerCallback):
         self.losses = ShardLosses(stream, shards)
         self.trainer: Any = None
         self.batches: Any = None  # The stream's batch sampler, once the Trainer has asked for its loader.
-        self.slot = stream.slot if stream is not None else 0  # The first slot that no step has consumed.
+        self.slot = stream.slot if stream is not None else 0  # The first slot that no micro-step has consumed.
+        self._step_slot = self.slot  # The same at the end of the last step.
         self.resume: Path | None = None
         self.rollback_to: Path | None = None
         self.stopped_by: str | None = None  # A directive, `sigterm` or `superseded`.
@@ -153,6 +154,7 @@ class AntiphonCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         job = self._job
         step, now = state.global_step, time.perf_counter()
+        self._step_slot = self.slot
         with self.quiet:
             numbers, self.numbers = self.numbers, {}
             numbers["step_ms"] = round((now - self._step_at) * 1000, 2)
@@ -237,9 +239,10 @@ class AntiphonCallback(TrainerCallback):
             # Every rank writes files of its own into it.
             torch.distributed.barrier(group=self._group())
         path = Path(args.output_dir) / f"checkpoint-{step}"
-        kept = {"step": step, "slot": self.slot, "antiphon": self._job.state()}
+        # Transformers' own checkpoint on SIGTERM may come inside a step, whose rows the saved model has not learned.
+        kept = {"step": step, "slot": self._step_slot, "antiphon": self._job.state()}
         if self.stream is not None:
-            kept["stream"] = self.stream.state_dict(self.slot)
+            kept["stream"] = self.stream.state_dict(self._step_slot)
         waiting, self._awaiting_save = self._awaiting_save, []
         started = self._save_started or time.monotonic()
         self._save_started, self._saved_at = 0.0, time.monotonic()
@@ -278,7 +281,7 @@ class AntiphonCallback(TrainerCallback):
 
     def _take_up(self, path: Path) -> dict[str, Any]:
         kept = seal.state_of(path)
-        self.slot = int(kept.get("slot", 0))
+        self.slot = self._step_slot = int(kept.get("slot", 0))
         if self.stream is not None and "stream" in kept:
             self.stream.load_state_dict(kept["stream"])
         return kept

@@ -64,7 +64,7 @@ class ShardLosses:
         import torch
 
         losses = losses.detach().float()
-        weights = torch.ones_like(losses) if weights is None else weights.detach().to(losses)
+        weights = torch.ones_like(losses) if weights is None else torch.as_tensor(weights).detach().to(losses)
         shards = max(len(self.names), 1)
         if self._sums is None or self._sums.shape[1] < shards or self._sums.device != losses.device:
             grown = torch.zeros(3, shards + _SPARE_SHARDS, dtype=torch.float32, device=losses.device)
@@ -72,7 +72,7 @@ class ShardLosses:
                 grown[:, : self._sums.shape[1]] = self._sums.to(losses.device)
             self._sums = grown
         rows = torch.stack((losses * weights, weights, torch.ones_like(losses)))
-        self._sums.index_add_(1, numbers.to(losses.device), rows)
+        self._sums.index_add_(1, torch.as_tensor(numbers, device=losses.device), rows)
 
     def _report_late(self, job: Job) -> None:
         if self._late is None:

@@ -6,8 +6,8 @@ use antiphon_types::{
 };
 
 use crate::allowance::least;
-use crate::augment;
 use crate::ask;
+use crate::augment;
 use crate::exist::can_exist;
 use crate::jobs::{Job, JobState};
 use crate::state::{CommandRecord, Mode, State};
@@ -151,7 +151,11 @@ fn approve(state: &State, id: JobId, rule: Rule, subject: &str) -> Result<(), Re
     if found.is_some_and(helps) {
         return Ok(());
     }
-    let of_rule = || steering.all().filter(|record| record.diagnosis.rule == rule);
+    let of_rule = || {
+        steering
+            .all()
+            .filter(|record| record.diagnosis.rule == rule)
+    };
     let open = of_rule().filter(|record| helps(record));
     let subjects = open.map(|record| record.diagnosis.subject.clone());
     Err(Rejection::CannotApprove {
@@ -159,7 +163,10 @@ fn approve(state: &State, id: JobId, rule: Rule, subject: &str) -> Result<(), Re
         rule,
         why: match found {
             Some(record) if record.diagnosis.remedies.is_empty() => {
-                format!("its finding `{}` asks for nothing", record.diagnosis.verdict)
+                format!(
+                    "its finding `{}` asks for nothing",
+                    record.diagnosis.verdict
+                )
             }
             Some(record) => format!(
                 "what its finding `{}` asks for has been done",
@@ -182,7 +189,11 @@ fn undo(state: &State, id: JobId, directive: DirectiveId) -> Result<(), Rejectio
     if inverse.scope() == DirectiveScope::Compute {
         allow(state, id, "sent a directive", is_underway)?;
     }
-    limit("number of directives", job.directives_issued + 1, DIRECTIVES_MAX)
+    limit(
+        "number of directives",
+        job.directives_issued + 1,
+        DIRECTIVES_MAX,
+    )
 }
 
 fn known_node(state: &State, node: &NodeName) -> Result<(), Rejection> {

@@ -38,7 +38,10 @@ pub(crate) fn admit(state: &State, ask: &Ask) -> Result<(), Rejection> {
     if is_canceled(job) || is_being_held(job) {
         return Err(refuse("it is about to be stopped".into()));
     }
-    let (grants, most) = (job.steering.grants(state.now), state.policy.asks_per_hour_max);
+    let (grants, most) = (
+        job.steering.grants(state.now),
+        state.policy.asks_per_hour_max,
+    );
     if u32::try_from(grants).unwrap_or(u32::MAX) >= most {
         let why = format!("it was granted {grants} asks in the last hour: the limit is {most}");
         return Err(refuse(why));
@@ -69,7 +72,12 @@ fn shapes(job: &Job) -> Vec<&Shape> {
     if !job.steering.shapes_first.is_empty() {
         return job.steering.shapes_first.iter().collect();
     }
-    job.spec.roles.first().into_iter().flat_map(Role::shapes).collect()
+    job.spec
+        .roles
+        .first()
+        .into_iter()
+        .flat_map(Role::shapes)
+        .collect()
 }
 
 /// The one of them with so many GPUs.
@@ -126,7 +134,10 @@ fn with_gpus(state: &State, job: &Job, active: &Active, gpus: u32) -> Result<(),
     if fits_elsewhere(state, job, active, &spec, None) {
         return Ok(());
     }
-    Err(format!("with its own {} there is no room for {gpus} now", held.unwrap_or_default()))
+    Err(format!(
+        "with its own {} there is no room for {gpus} now",
+        held.unwrap_or_default()
+    ))
 }
 
 fn with_time(state: &State, job: &Job, more: Millis) -> Result<(), String> {

@@ -58,7 +58,10 @@ pub(crate) fn check(spec: &JobSpec) -> Result<(), Rejection> {
             return Err(bad(name, "it has no command".into()));
         }
         if method.runs_max > RUNS_MAX {
-            let why = format!("it may run {} times: the limit is {RUNS_MAX}", method.runs_max);
+            let why = format!(
+                "it may run {} times: the limit is {RUNS_MAX}",
+                method.runs_max
+            );
             return Err(bad(name, why));
         }
     }
@@ -97,16 +100,16 @@ pub(crate) fn plan(state: &State, job: &Job, of: &str) -> Result<(String, JobSpe
 pub(crate) fn may_start(job: &Job, of: &str) -> Timestamp {
     let category = category_of(job, of);
     let mut runs = job.steering.runs.iter();
-    match runs.rfind(|run| run.category == category).map(|run| &run.stage) {
+    match runs
+        .rfind(|run| run.category == category)
+        .map(|run| &run.stage)
+    {
         Some(RunStage::Delivered { at } | RunStage::Failed { at }) => at.after(COOL_DOWN),
         Some(RunStage::Running | RunStage::Made { .. }) | None => Timestamp::ZERO,
     }
 }
 
-fn method_for<'a>(
-    job: &'a Job,
-    category: &str,
-) -> Result<(&'a String, &'a AugmentSpec), String> {
+fn method_for<'a>(job: &'a Job, category: &str) -> Result<(&'a String, &'a AugmentSpec), String> {
     let methods = &job.spec.data.augment;
     let serves = |(_, method): &(&String, &AugmentSpec)| {
         method.categories.is_empty() || method.categories.iter().any(|named| named == category)
@@ -151,7 +154,11 @@ fn may_follow(state: &State, last: &AugmentRun) -> Result<(), String> {
 
 fn spec(job: &Job, of: &str, category: &str, name: &str, method: &AugmentSpec) -> JobSpec {
     let number: u32 = job.steering.runs_by_method.values().sum::<u32>() + 1;
-    let out = format!("{}/{}-augment-{number}.jsonl", job.spec.workdir.trim_end_matches('/'), job.id);
+    let out = format!(
+        "{}/{}-augment-{number}.jsonl",
+        job.spec.workdir.trim_end_matches('/'),
+        job.id
+    );
     let degrees = method.temperature_milli;
     let mut environment = job.spec.environment.clone();
     environment.extend(
@@ -160,7 +167,10 @@ fn spec(job: &Job, of: &str, category: &str, name: &str, method: &AugmentSpec) -
             ("CATEGORY", category.to_owned()),
             ("METHOD", name.to_owned()),
             ("COUNT", method.count.to_string()),
-            ("TEMPERATURE", format!("{}.{:03}", degrees / 1_000, degrees % 1_000)),
+            (
+                "TEMPERATURE",
+                format!("{}.{:03}", degrees / 1_000, degrees % 1_000),
+            ),
             ("OUT", out),
             ("SHARD", format!("{category}-augment-{number}")),
         ]
@@ -217,7 +227,10 @@ pub(crate) fn origin(job: &Job, run: &AugmentRun) -> ShardOrigin {
         category: run.category.clone(),
         generator: run.method.clone(),
         temperature_milli: method.map(|method| method.temperature_milli),
-        parents: parents.map(|(name, _)| name.clone()).take(PARENTS_MAX).collect(),
+        parents: parents
+            .map(|(name, _)| name.clone())
+            .take(PARENTS_MAX)
+            .collect(),
         made_by: match run.stage {
             RunStage::Made { attempt } => Some(attempt),
             RunStage::Running | RunStage::Delivered { .. } | RunStage::Failed { .. } => None,

@@ -76,7 +76,9 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
                 subject,
                 remedy,
             } => {
-                let known = state.job(*job).and_then(|job| job.steering.finding(*rule, subject));
+                let known = state
+                    .job(*job)
+                    .and_then(|job| job.steering.finding(*rule, subject));
                 let place = usize::try_from(*remedy).expect("few remedies");
                 if known.is_none_or(|known| place >= known.diagnosis.remedies.len()) {
                     return Err(format!("{job} has no remedy {remedy} of {rule} {subject}"));

@@ -21,9 +21,9 @@
 
 mod admit;
 mod allowance;
+mod apply;
 mod ask;
 mod augment;
-mod apply;
 mod capacity;
 pub mod check;
 mod deadline;

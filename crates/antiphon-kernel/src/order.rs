@@ -466,7 +466,8 @@ impl<'a> Cycle<'a> {
             held: held.and_then(|held| self.held.get(&held)),
             ..View::of_anybody(self.state, class, gone_by)
         };
-        if !self.slots.contains_key(&job.id) && job.steering.avoided(self.state.now).next().is_some()
+        if !self.slots.contains_key(&job.id)
+            && job.steering.avoided(self.state.now).next().is_some()
         {
             return self.start_elsewhere(job, class, &allowance);
         }
@@ -497,8 +498,7 @@ impl<'a> Cycle<'a> {
         let Some(placement) = place(&mut free, &job.spec, &self.view(job, class, allowance)) else {
             return Verdict::Unfit;
         };
-        self.free
-            .take_gang(&placement.nodes, &placement.allocation);
+        self.free.take_gang(&placement.nodes, &placement.allocation);
         self.free.take_resources(&job.spec.resources);
         self.note_on_held(&placement);
         self.launch(job, class, placement);

@@ -119,7 +119,13 @@ impl Hand<'_> {
             return false;
         };
         avoided.count() < AVOIDED_MAX
-            && fits_elsewhere(self.state, self.job, self.active, &self.job.spec, Some(node))
+            && fits_elsewhere(
+                self.state,
+                self.job,
+                self.active,
+                &self.job.spec,
+                Some(node),
+            )
     }
 
     fn take(&mut self, record: &FindingRecord, place: u32, remedy: &Remedy) {

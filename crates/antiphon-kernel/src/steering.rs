@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    AttemptId, Diagnosis, DirectiveBody, DirectiveId, DirectiveScope, JobId, Millis,
-    NodeName, Remedy, Rule, RuleMode, Shape, Timestamp, Verdict,
+    AttemptId, Diagnosis, DirectiveBody, DirectiveId, DirectiveScope, JobId, Millis, NodeName,
+    Remedy, Rule, RuleMode, Shape, Timestamp, Verdict,
 };
 use serde::{Deserialize, Serialize};
 
@@ -195,7 +195,9 @@ impl FindingRecord {
         if self.stage == FindingStage::Approved {
             return Some(self.at);
         }
-        let cool = self.acted_at.map(|at| at.after(known.policy.rule_cool_down_ms));
+        let cool = self
+            .acted_at
+            .map(|at| at.after(known.policy.rule_cool_down_ms));
         let mut allowed = self.allowed(known, job);
         let bounded = allowed.all(|(_, remedy)| matches!(remedy, Remedy::Direct(_)));
         if bounded && known.policy.rule_directives_per_hour_max == 0 {
@@ -235,9 +237,10 @@ impl FindingRecord {
         };
         if again || !self.says(diagnosis) {
             self.acted = None;
-            self.stage = match diagnosis.verdict {
-                Verdict::Cleared => FindingStage::Cleared,
-                _ => FindingStage::Told,
+            self.stage = if diagnosis.verdict == Verdict::Cleared {
+                FindingStage::Cleared
+            } else {
+                FindingStage::Told
             };
         }
         self.diagnosis = diagnosis.clone();
@@ -280,7 +283,9 @@ impl Steering {
     pub(crate) fn enter(&mut self, record: FindingRecord) {
         if self.all().count() >= FINDINGS_MAX {
             let settled = self.all().filter(|known| !known.undone);
-            let oldest = settled.min_by_key(|known| known.at).map(|known| &known.diagnosis);
+            let oldest = settled
+                .min_by_key(|known| known.at)
+                .map(|known| &known.diagnosis);
             let Some((rule, subject)) = oldest.map(|known| (known.rule, known.subject.clone()))
             else {
                 return;
@@ -311,7 +316,10 @@ impl Steering {
     pub(crate) fn budget(&self, known: &Known) -> u32 {
         let sent = self.directed.iter().filter(|at| at.after(HOUR) > known.now);
         let sent = u32::try_from(sent.count()).unwrap_or(u32::MAX);
-        known.policy.rule_directives_per_hour_max.saturating_sub(sent)
+        known
+            .policy
+            .rule_directives_per_hour_max
+            .saturating_sub(sent)
     }
 
     /// From when on rules may send a directive; nothing where they have not sent many.
@@ -323,13 +331,19 @@ impl Steering {
 
     /// Nodes that it is to stay away from.
     pub(crate) fn avoided(&self, now: Timestamp) -> impl Iterator<Item = &NodeName> {
-        let avoided = self.avoids.iter().filter(move |avoided| avoided.until > now);
+        let avoided = self
+            .avoids
+            .iter()
+            .filter(move |avoided| avoided.until > now);
         avoided.map(|avoided| &avoided.node)
     }
 
     /// How often its trainer was granted something in the last hour.
     pub(crate) fn grants(&self, now: Timestamp) -> usize {
-        self.granted.iter().filter(|at| at.after(HOUR) > now).count()
+        self.granted
+            .iter()
+            .filter(|at| at.after(HOUR) > now)
+            .count()
     }
 
     pub(crate) fn note_granted(&mut self, now: Timestamp) {
@@ -339,7 +353,10 @@ impl Steering {
 
     /// For how long its trainer was granted protection in the last hour.
     pub(crate) fn protected_for(&self, now: Timestamp) -> Millis {
-        let recent = self.protections.iter().filter(|(at, _)| at.after(HOUR) > now);
+        let recent = self
+            .protections
+            .iter()
+            .filter(|(at, _)| at.after(HOUR) > now);
         recent.fold(Millis::ZERO, |sum, (_, during)| sum + *during)
     }
 
@@ -370,7 +387,9 @@ impl Steering {
         for record in self.all_mut().filter(|record| record.stage == waits) {
             record.stage = match refused {
                 None => FindingStage::Done,
-                Some(why) => FindingStage::Refused { why: why.to_owned() },
+                Some(why) => FindingStage::Refused {
+                    why: why.to_owned(),
+                },
             };
         }
     }

@@ -14,6 +14,7 @@ mod origins;
 mod output;
 mod problem;
 mod render;
+mod series;
 mod signals;
 pub(crate) mod teams;
 mod why;
@@ -40,7 +41,7 @@ use crate::view::View;
 use problem::Fault;
 
 /// Largest body of a request: a batch of 8,192 signals is about 1.5 MB.
-const BODY_BYTES_MAX: usize = 4 << 20;
+pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// What the handlers share.
 pub(crate) struct Shared {
@@ -86,6 +87,7 @@ pub(crate) struct Shared {
         loops::approve,
         loops::undo,
         loops::shards,
+        series::series,
         output::output,
         events::events,
         signals::signals,
@@ -127,8 +129,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{job}/preempt", post(jobs::preempt))
         .route("/v1/jobs/{job}/directives", post(jobs::direct))
         .route("/v1/jobs/{job}/approve", post(loops::approve))
-        .route("/v1/jobs/{job}/directives/{directive}/undo", post(loops::undo))
+        .route(
+            "/v1/jobs/{job}/directives/{directive}/undo",
+            post(loops::undo),
+        )
         .route("/v1/jobs/{job}/shards", get(loops::shards))
+        .route("/v1/jobs/{job}/series", get(series::series))
         .route("/v1/jobs/{job}/output", get(output::output))
         .route("/v1/events", get(events::events))
         .route_layer(middleware::from_fn_with_state(shared.clone(), auth::user));

@@ -13,8 +13,8 @@ mod time;
 pub use data::{AugmentFile, DataFile, ModeName, OriginFile, RulesFile, read_shards};
 pub use estimate::{EstimateFile, IntervalFile};
 pub use form::{
-    CheckpointFile, ClassName, JobFile, ProcessesName, Resources, RetryFile, RoleFile, Run, RungFile,
-    SpanName, TrainFile,
+    CheckpointFile, ClassName, JobFile, ProcessesName, Resources, RetryFile, RoleFile, Run,
+    RungFile, SpanName, TrainFile,
 };
 pub use read::{Format, JobFileError, from_value, read, schema};
 pub use spec::{Context, absolute, to_spec, warnings};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_signals::{Context, JobWindow, Latest, Point, ShardLoss, Signal};
+use antiphon_signals::{Context, Forecast, JobWindow, Latest, Point, ShardLoss, Signal};
 use antiphon_types::{AttemptId, Finding, JobId, Millis, Timestamp};
 
 /// Jobs remembered, newest first: bounds memory whatever is sent.
@@ -38,6 +38,7 @@ pub(crate) struct Shown {
     pub(crate) shards: Vec<ShardLoss>,
     pub(crate) count: u64,
     pub(crate) dropped: u64,
+    pub(crate) forecast: Option<Forecast>,
 }
 
 /// A batch as it is counted.
@@ -54,9 +55,9 @@ pub(crate) struct Taken<'a> {
 }
 
 impl SignalPlane {
-    /// Takes a batch in, unless it was taken before; returns what it led to.
-    pub(crate) fn take(&self, batch: &Taken<'_>) -> Vec<Finding> {
-        let reports = self.of(batch.attempt);
+    /// Takes a batch in, unless it was taken before; returns what it led to. `context` is asked for an attempt that is new.
+    pub(crate) fn take(&self, batch: &Taken<'_>, context: impl Fn() -> Context) -> Vec<Finding> {
+        let reports = self.of(batch.attempt, context);
         let mut reports = lock(&reports);
         if reports.window.attempt() != batch.attempt {
             // A newer attempt reports already; these came too late to say anything of it.
@@ -82,19 +83,35 @@ impl SignalPlane {
 
     /// Tells a window what its signals do not say.
     pub(crate) fn set_context(&self, attempt: AttemptId, context: Context) {
-        let reports = self.of(attempt);
-        let mut reports = lock(&reports);
-        if reports.window.attempt() == attempt {
-            reports.window.set_context(context);
-        }
+        self.with(attempt, |window| window.set_context(context));
     }
 
     /// Tells a window that a checkpoint is durable.
-    pub(crate) fn checkpointed(&self, attempt: AttemptId, step: u64, bytes: u64, save_ms: f64, at: Timestamp) {
-        let reports = self.of(attempt);
+    pub(crate) fn checkpointed(
+        &self,
+        attempt: AttemptId,
+        step: u64,
+        bytes: u64,
+        save: Millis,
+        at: Timestamp,
+    ) {
+        self.with(attempt, |window| {
+            window.checkpointed(step, bytes, save.as_millis() as f64, at);
+        });
+    }
+
+    /// Tells a window that a task gets another part of each batch.
+    pub(crate) fn drained(&self, attempt: AttemptId, task: u32, share_permille: u32) {
+        self.with(attempt, |window| window.drained(task, share_permille));
+    }
+
+    fn with(&self, attempt: AttemptId, tell: impl FnOnce(&mut JobWindow)) {
+        let Some(reports) = lock(&self.jobs).get(&attempt.job).cloned() else {
+            return;
+        };
         let mut reports = lock(&reports);
         if reports.window.attempt() == attempt {
-            reports.window.checkpointed(step, bytes, save_ms, at);
+            tell(&mut reports.window);
         }
     }
 
@@ -128,27 +145,29 @@ impl SignalPlane {
             latest: reports.window.latest().clone(),
             shards: reports.window.shards(),
             count: reports.count,
-            dropped: reports.dropped,
+            dropped: reports.dropped + reports.window.dropped(),
+            forecast: reports.window.forecast(),
         })
     }
 
-    fn of(&self, attempt: AttemptId) -> Arc<Mutex<Reports>> {
+    fn of(&self, attempt: AttemptId, context: impl Fn() -> Context) -> Arc<Mutex<Reports>> {
         let fresh = || Reports {
-            window: JobWindow::new(attempt),
+            window: JobWindow::new(attempt).with_context(context()),
             senders: BTreeMap::new(),
             count: 0,
             dropped: 0,
             heard: Timestamp::default(),
         };
-        let mut jobs = lock(&self.jobs);
-        if jobs.len() >= JOBS_MAX && !jobs.contains_key(&attempt.job) {
-            jobs.pop_first();
-        }
-        let reports = jobs
-            .entry(attempt.job)
-            .or_insert_with(|| Arc::new(Mutex::new(fresh())))
-            .clone();
-        drop(jobs);
+        let known = lock(&self.jobs).get(&attempt.job).cloned();
+        let Some(reports) = known else {
+            let made = Arc::new(Mutex::new(fresh()));
+            let mut jobs = lock(&self.jobs);
+            if jobs.len() >= JOBS_MAX {
+                jobs.pop_first();
+            }
+            // Another sender of the job may have been faster.
+            return jobs.entry(attempt.job).or_insert(made).clone();
+        };
         let mut current = lock(&reports);
         if current.window.attempt() < attempt {
             *current = fresh();

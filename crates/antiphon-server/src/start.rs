@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use antiphon_backends::Backend;
 use antiphon_kernel::State;
@@ -13,9 +14,10 @@ use antiphon_types::{Command, NodeSpec, Observation, PartitionSpec, Policy, Reje
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::api::teams::specs;
-use crate::api::{Shared, router};
+use crate::api::{Shared, now, router};
 use crate::event_loop::{EventLoop, LoopHandle, Refused};
 use crate::executor::{Executor, chain};
 use crate::forecasts::Forecasts;
@@ -23,6 +25,9 @@ use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::signal_plane::SignalPlane;
 use crate::tokens::Tokens;
 use crate::view::View;
+
+/// How often time passes for the signal rules: far below the shortest span that one of them waits for.
+const TICK: Duration = Duration::from_secs(5);
 
 /// What a server is started with.
 pub struct ServerConfig {
@@ -185,6 +190,7 @@ pub struct Started {
     serving: JoinHandle<io::Result<()>>,
     executing: JoinHandle<()>,
     forecasting: JoinHandle<()>,
+    ticking: JoinHandle<()>,
 }
 
 impl Started {
@@ -199,6 +205,7 @@ impl Started {
             mut serving,
             executing,
             forecasting,
+            ticking,
             inputs,
             view,
             ..
@@ -212,6 +219,7 @@ impl Started {
         serving.abort();
         executing.abort();
         forecasting.abort();
+        ticking.abort();
         let _ = serving.await;
         let _ = executing.await;
         inputs.finish().await;
@@ -312,6 +320,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         state_dir: config.state_dir.display().to_string(),
         gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
     });
+    let ticking = tokio::spawn(tick(shared.clone()));
     let app = router(shared);
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
     Ok(Started {
@@ -326,7 +335,20 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         serving,
         executing,
         forecasting,
+        ticking,
     })
+}
+
+/// Lets rules conclude from what does not come: a run that makes no step, though its sender lives.
+async fn tick(shared: Arc<Shared>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        for finding in shared.signals.tick(now()) {
+            shared.inputs.find(finding).await;
+        }
+    }
 }
 
 fn living(state: &State) -> usize {

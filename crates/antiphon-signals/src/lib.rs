@@ -1,5 +1,15 @@
 //! Signal rules: windows over what training loops report, and what they conclude. Pure: time comes in with the signal.
 //! Floats are allowed here; findings are rounded to integers at the door.
+//!
+//! ```
+//! use antiphon_signals::{JobWindow, Signal};
+//! use antiphon_types::Timestamp;
+//!
+//! let mut window = JobWindow::new("job-1.1".parse()?);
+//! window.observe(&Signal { step: Some(10), loss: Some(3.2), ..Signal::default() }, Timestamp::from_millis(0));
+//! assert_eq!(window.latest().step, 10);
+//! # Ok::<(), antiphon_types::IdError>(())
+//! ```
 
 mod batch;
 mod bottleneck;
@@ -8,6 +18,7 @@ mod context;
 mod convergence;
 #[cfg(test)]
 mod draw;
+mod gap;
 mod hang;
 mod interval;
 mod mix;

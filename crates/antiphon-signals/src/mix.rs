@@ -10,7 +10,7 @@ use crate::conclusion::Conclusion;
 use crate::shard::{Standing, TRIAL_SHARE, Watched};
 use crate::sorted::median;
 use crate::starving::Starved;
-use crate::stream::Stream;
+use crate::stream::{Shard, Stream};
 
 /// The least part of the stream of a shard that is trusted, so that it stays known; less where there are many.
 pub(crate) const FLOOR: f64 = 0.02;
@@ -26,8 +26,10 @@ const IMPROVEMENT_BASE: f64 = 0.05;
 const TOLD_MOVE_MIN: f64 = 0.1;
 /// The last twentieth of a run keeps its mix: a change would have no time to pay.
 const FROZEN_PERMILLE: u64 = 950;
-/// Parts per million of the whole.
+/// Parts per million of a weight of 1.
 const PPM: f64 = 1e6;
+/// The sum of all weights that is kept as the trainer has it; a larger one would not fit into parts per million.
+const WHOLE_MAX: f64 = 4_000.0;
 
 /// The mix as it was told last.
 #[derive(Debug, Default)]
@@ -51,7 +53,7 @@ pub(crate) fn tell(
     if frozen || !(informed(stream) || touched) {
         return said;
     }
-    let Some(old) = mix.shares(stream) else {
+    let Some(Held { shares: old, whole }) = mix.shares(stream, watched) else {
         return said;
     };
     let new = propose(stream, watched, &old, &starved.categories);
@@ -63,7 +65,7 @@ pub(crate) fn tell(
         (new - told).abs() > TOLD_MOVE_MIN * told.max(FLOOR * FLOOR)
     };
     let moved: Vec<usize> = (0..new.len()).filter(moved).collect();
-    let weights = table(stream, &new);
+    let weights = table(stream, watched, &new, whole);
     for (category, evidence) in &starved.begun {
         let name = stream.category_names.name(*category);
         let raised = stream.shards.iter().enumerate().any(|(index, shard)| {
@@ -115,7 +117,7 @@ fn propose(stream: &Stream, watched: &[Watched], old: &[f64], starving: &[bool])
         .zip(old)
         .map(|((watched, shard), old)| match watched.standing {
             Standing::Out { share, .. } => Some(share),
-            Standing::Trial { .. } => Some(TRIAL_SHARE),
+            Standing::Trial => Some(TRIAL_SHARE),
             // Nothing was heard of it: paused by its owner, or its loss is not a number. It keeps what it has.
             Standing::Trusted => (!shard.heard).then_some(*old),
         })
@@ -284,18 +286,29 @@ fn fit(mut shares: Vec<f64>, bounds: &[Bounds], mass: f64) -> Vec<f64> {
     shares
 }
 
+/// What part of the stream each shard has, and the sum of the trainer's weights.
+struct Held {
+    shares: Vec<f64>,
+    whole: f64,
+}
+
 impl Mix {
     /// The part of the stream that each shard has: as the trainer says, else as it was told, else as it was seen to draw.
     /// Nothing before there is anything to go by.
-    fn shares(&self, stream: &Stream) -> Option<Vec<f64>> {
+    fn shares(&self, stream: &Stream, watched: &[Watched]) -> Option<Held> {
         let shards = &stream.shards;
         let stated = shards
             .iter()
             .all(|shard| shard.weight.is_some() || !shard.heard);
         let shares: Vec<f64> = if stated && shards.iter().any(|shard| shard.weight.is_some()) {
-            shards
-                .iter()
-                .map(|shard| shard.weight.unwrap_or(0.0))
+            // A shard that is no longer drawn from no longer says that its weight is 0.
+            let weight = |shard: &Shard, watched: &Watched| match watched.standing {
+                Standing::Out { .. } if !shard.heard => 0.0,
+                _ => shard.weight.unwrap_or(0.0),
+            };
+            let pairs = shards.iter().zip(watched);
+            pairs
+                .map(|(shard, watched)| weight(shard, watched))
                 .collect()
         } else {
             let drawn: f64 = shards.iter().map(|shard| shard.drawn).sum();
@@ -304,33 +317,41 @@ impl Mix {
             told.chain(seen.skip(self.told.len())).collect()
         };
         let whole: f64 = shares.iter().sum();
-        (whole > 0.0).then(|| shares.iter().map(|share| share / whole).collect())
+        (whole > 0.0).then(|| Held {
+            shares: shares.iter().map(|share| share / whole).collect(),
+            whole: if stated { whole } else { 1.0 },
+        })
     }
 
     /// The mix as it is, but for the shards that are out or on trial.
     pub(crate) fn table_with(&mut self, stream: &Stream, watched: &[Watched]) -> DirectiveBody {
-        let mut shares = self
-            .shares(stream)
-            .unwrap_or_else(|| vec![1.0; watched.len()]);
-        for (share, watched) in shares.iter_mut().zip(watched) {
+        let mut held = self.shares(stream, watched).unwrap_or_else(|| Held {
+            shares: vec![1.0; watched.len()],
+            whole: 1.0,
+        });
+        for (share, watched) in held.shares.iter_mut().zip(watched) {
             match watched.standing {
                 Standing::Trusted => (),
                 Standing::Out { share: capped, .. } => *share = capped,
-                Standing::Trial { .. } => *share = TRIAL_SHARE,
+                Standing::Trial => *share = TRIAL_SHARE,
             }
         }
-        self.told.clone_from(&shares);
-        table(stream, &shares)
+        self.told.clone_from(&held.shares);
+        table(stream, watched, &held.shares, held.whole)
     }
 }
 
-/// A directive that names every shard, so that no weight is left on another scale.
-fn table(stream: &Stream, shares: &[f64]) -> DirectiveBody {
-    let weights: BTreeMap<String, u32> = shares
-        .iter()
-        .enumerate()
-        .map(|(index, share)| {
-            let ppm = (share * PPM).round().clamp(0.0, PPM) as u32;
+/// A directive for all shards but those of which nothing is heard: paused by their owner, they keep the weight that they come
+/// back with. Weights stay on the trainer's scale, so that those fit in.
+fn table(stream: &Stream, watched: &[Watched], shares: &[f64], whole: f64) -> DirectiveBody {
+    let scale = PPM * whole.min(WHOLE_MAX);
+    let named = |index: &usize| stream.shards[*index].heard || !watched[*index].trusted();
+    let weights: BTreeMap<String, u32> = (0..shares.len())
+        .filter(named)
+        .map(|index| {
+            let ppm = (shares[index] * scale)
+                .round()
+                .clamp(0.0, f64::from(u32::MAX)) as u32;
             (stream.shard_names.name(index).to_owned(), ppm)
         })
         .collect();
@@ -356,7 +377,7 @@ fn evidence(
             let shard = &stream.shards[*index];
             let why = match watched[*index].standing {
                 Standing::Out { verdict, .. } => format!("out as {verdict}"),
-                Standing::Trial { .. } => "on trial".to_owned(),
+                Standing::Trial => "on trial".to_owned(),
                 Standing::Trusted if watched[*index].doubted() => {
                     shard.gap(0.0).map_or_else(String::new, |gap| {
                         format!("gap {:+.2}, far above its siblings", gap.value)

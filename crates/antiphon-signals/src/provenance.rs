@@ -158,7 +158,7 @@ impl ProvenanceRule {
         }
         let mut said = Vec::new();
         while let Some((spike, norm)) = self.unsettled.front().copied()
-            && spike + SETTLE_STEPS <= step
+            && spike.saturating_add(SETTLE_STEPS) <= step
         {
             self.unsettled.pop_front();
             said.extend(self.settle(spike, norm, stream, context));

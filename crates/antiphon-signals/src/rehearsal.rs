@@ -156,7 +156,7 @@ impl Rehearsal {
         said
     }
 
-    fn step(&mut self, window: &mut JobWindow, step: u64) {
+    pub(crate) fn step(&mut self, window: &mut JobWindow, step: u64) {
         let mut drawn = vec![0_u64; self.shards.len()];
         for _ in 0..16 {
             let mut left = self.unit();

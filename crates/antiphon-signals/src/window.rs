@@ -356,3 +356,6 @@ fn curve(curves: &mut Vec<Series>, index: usize) -> &mut Series {
     }
     &mut curves[index]
 }
+
+#[cfg(test)]
+mod tests;

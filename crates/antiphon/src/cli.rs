@@ -67,6 +67,14 @@ pub(crate) enum Command {
     Release(JobsToChange),
     /// Make running jobs save a checkpoint and go back to their place in the queue
     Preempt(JobsToChange),
+    /// Act on what a rule found, where that waits for a person
+    Approve(ApproveArgs),
+    /// Take back what a directive changed
+    Undo(UndoArgs),
+    /// Send a directive to a job's trainer
+    Direct(DirectArgs),
+    /// Draw where a shard of training data came from, and what else came from there
+    Provenance(ProvenanceArgs),
     /// List nodes and who is on them
     Nodes(ReadArgs),
     /// Take no new tasks on nodes, now or in a planned time; those they have run on
@@ -341,6 +349,60 @@ pub(crate) struct JobsArgs {
 pub(crate) struct JobArgs {
     /// Id or name of a job
     pub(crate) job: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApproveArgs {
+    /// Id or name of a job
+    pub(crate) job: String,
+    /// The rule: shard, provenance, straggler, convergence, batch, checkpoint, bottleneck, hang or system
+    pub(crate) rule: String,
+    /// Of what, as `antiphon job` shows it [default: the rule's only finding]
+    pub(crate) subject: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Id or name of a job
+    pub(crate) job: String,
+    /// The directive's number, as `antiphon job` shows it
+    pub(crate) directive: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DirectArgs {
+    /// Id or name of a job
+    pub(crate) job: String,
+    /// The directive, like `set_weights` or `checkpoint`
+    #[arg(value_name = "DIRECTIVE")]
+    pub(crate) what: String,
+    /// What it takes, like `shard=neuro_002`; for `set_weights` shards and their weights
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) fields: Vec<String>,
+    /// Why, for those who read it later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProvenanceArgs {
+    /// The shard's id
+    pub(crate) shard: String,
+    /// Of which job [default: the newest that knows the shard]
+    #[arg(long, value_name = "JOB")]
+    pub(crate) job: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

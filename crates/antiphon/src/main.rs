@@ -11,6 +11,7 @@ mod render;
 mod replay;
 mod settings;
 mod simulate;
+mod steer;
 mod storm;
 mod submit;
 mod up;
@@ -65,6 +66,10 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
         Command::Hold(args) => operate::on_jobs(&target, &args, operate::JobVerb::Hold),
         Command::Release(args) => operate::on_jobs(&target, &args, operate::JobVerb::Release),
         Command::Preempt(args) => operate::on_jobs(&target, &args, operate::JobVerb::Preempt),
+        Command::Approve(args) => steer::approve(&target, &args),
+        Command::Undo(args) => steer::undo(&target, &args),
+        Command::Direct(args) => steer::direct(&target, &args),
+        Command::Provenance(args) => steer::provenance(&target, &args),
         Command::Teams(args) => queue::teams(&target, &args),
         Command::Drain(args) => operate::drain(&target, &args),
         Command::Pause(args) => operate::pause(&target, &args),

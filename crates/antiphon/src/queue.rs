@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use antiphon_server::api::model::{
-    DeadlineView, ExpectationView, JobDetail, JobPage, JobSummary, NodeList, NodeView,
+    DeadlineView, ExpectationView, FindingView, JobDetail, JobPage, JobSummary, NodeList, NodeView,
     ServerStatus, StartView, TeamList, TeamView, WhyView,
 };
 use antiphon_types::{Bytes, GpuTime};
@@ -362,6 +362,25 @@ fn sheet(detail: &JobDetail) -> String {
     );
     section(
         &mut lines,
+        "findings",
+        detail.findings.iter().map(finding).collect(),
+    );
+    section(
+        &mut lines,
+        "data jobs",
+        detail
+            .data_jobs
+            .iter()
+            .map(|run| {
+                format!(
+                    "{} makes `{}` for `{}` by {}: {}",
+                    run.job, run.shard, run.category, run.method, run.stage
+                )
+            })
+            .collect(),
+    );
+    section(
+        &mut lines,
         "directives",
         detail
             .directives
@@ -395,6 +414,21 @@ fn sheet(detail: &JobDetail) -> String {
             .collect(),
     );
     lines.join("\n") + "\n"
+}
+
+/// What a rule says, what it asks for where nothing has been done yet, and how far that has come.
+fn finding(found: &FindingView) -> String {
+    let subject = Some(&found.subject).filter(|subject| !subject.is_empty());
+    let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
+    let open = matches!(found.stage.as_str(), "told" | "waits for approval");
+    let asks = match found.remedies.as_slice() {
+        remedies @ [_, ..] if open => format!("; it asks for: {}", remedies.join(", or ")),
+        _ => String::new(),
+    };
+    format!(
+        "{}{subject} {}: {} ({}, step {}{asks})",
+        found.rule, found.verdict, found.stage, found.evidence, found.step
+    )
 }
 
 /// How long a job should run, and where that comes from.

@@ -161,7 +161,42 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
         &mut file,
         beside.as_deref().filter(|_| !from_stdin).unwrap_or(&here),
     );
+    inline_shards(&mut file)?;
     Ok(file)
+}
+
+/// Reads the shard file that a job file names into the job file: the server sees no files of the person who submits.
+fn inline_shards(file: &mut JobFile) -> Result<(), Failure> {
+    let Some(data) = &mut file.data else {
+        return Ok(());
+    };
+    let Some(path) = data.shards.take() else {
+        return Ok(());
+    };
+    let refused = |why: String| {
+        let what = format!("shard file `{path}` cannot be read");
+        Failure::new(Exit::Refused, "AP0208", what).why(why)
+    };
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        refused(error.to_string()).help("correct `[data] shards` in the job file")
+    })?;
+    if text.len() > FILE_BYTES_MAX {
+        let why = format!("it has {} bytes: the limit is {FILE_BYTES_MAX}", text.len());
+        return Err(refused(why).help("give one entry a shard, with where it came from"));
+    }
+    let format = match Path::new(&path).extension().and_then(|kind| kind.to_str()) {
+        Some("toml") => Format::Toml,
+        _ => Format::Yaml,
+    };
+    let (shards, warnings) =
+        jobfile::read_shards(&text, format).map_err(|error| in_file(&path, &text, error))?;
+    for warning in warnings {
+        say(&format!("warning: {path}: {warning}"));
+    }
+    for (id, origin) in shards {
+        data.origins.entry(id).or_insert(origin);
+    }
+    Ok(())
 }
 
 /// Names the job where the server found the fault in its file.

@@ -1,8 +1,8 @@
 //! Folds what the kernel decided. A decision was checked before it was logged, so one that does not fit is a bug and panics.
 
 use antiphon_types::{
-    Action, Allocation, AttemptId, Directive, DirectiveScope, ExitClass, GpuTime,
-    JobId, Millis, Outcome, StopCause, Terms,
+    Action, Allocation, AttemptId, Directive, DirectiveScope, ExitClass, GpuTime, JobId, Millis,
+    Outcome, StopCause, Terms,
 };
 
 use super::change::end;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    Action, Ask, AskBody, AttemptId, Diagnosis, Directive, DirectiveCause, DirectiveId, JobId, JobSpec, Remedy, Rule, ShardOrigin, Verdict,
+    Action, Ask, AskBody, AttemptId, Diagnosis, Directive, DirectiveCause, DirectiveId, JobId,
+    JobSpec, Remedy, Rule, ShardOrigin, Verdict,
 };
 
 use super::command::{cancel, hold, request, submit};
@@ -108,7 +109,9 @@ struct Avoid {
 
 fn avoid(job: &mut Job, task: u32, span: Avoid) {
     let active = job.state.active();
-    let node = active.and_then(|active| node_of_rank(job, active, task)).cloned();
+    let node = active
+        .and_then(|active| node_of_rank(job, active, task))
+        .cloned();
     let avoids = &mut job.steering.avoids;
     avoids.retain(|avoided| avoided.until > span.now);
     avoids.extend(node.map(|node| Avoided {
@@ -156,7 +159,11 @@ fn delivered(job: &mut Job, made_by: JobId, directive: &Directive) {
 
 fn set_stage_of_run(job: &mut Job, made_by: JobId, stage: &FindingStage) {
     let started = FindingStage::Started { job: made_by };
-    for record in job.steering.all_mut().filter(|record| record.stage == started) {
+    for record in job
+        .steering
+        .all_mut()
+        .filter(|record| record.stage == started)
+    {
         record.stage = stage.clone();
     }
 }
@@ -186,7 +193,10 @@ pub(super) fn made(state: &mut State, id: JobId) {
     let Some(parent) = job.makes_data_for else {
         return;
     };
-    if state.job(parent).is_none_or(|parent| parent.state.is_ended()) {
+    if state
+        .job(parent)
+        .is_none_or(|parent| parent.state.is_ended())
+    {
         return;
     }
     let last = job.attempts.last().map(|record| record.attempt);

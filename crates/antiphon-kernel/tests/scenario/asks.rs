@@ -16,18 +16,17 @@ fn a_trainer_gets_another_of_its_shapes_where_there_is_room() {
            30s  ask a gpus 4
            35s  a saves 20",
         expect![[r#"
-            0s   launch job-1.1 on n0[0-3]
-            10s  refused [AP0127]: job-1 does not get 12 GPUs: its job file names shapes of 8, 4, 16; train on as before; what a job may have stands in its job file and under `[policy]` in `antiphon.toml`
-            11s  direct job-1 #1: yield (its trainer asked for 8 GPUs)
-            11s  yield job-1.1: its trainer asked for 8 GPUs, at most 1m00s for its checkpoint
-            12s  refused [AP0127]: job-1 does not get 16 GPUs: it is stopping; train on as before; what a job may have stands in its job file and under `[policy]` in `antiphon.toml`
+            0s   launch job-1.1 on n0[0-7]
+            10s  refused [AP0127]: job-1 does not get 12 GPUs: its job file names shapes of 8, 16, 4; train on as before; what a job may have stands in its job file and under `[policy]` in `antiphon.toml`
+            11s  refused [AP0127]: job-1 does not get 8 GPUs: it runs on 8 already; train on as before; what a job may have stands in its job file and under `[policy]` in `antiphon.toml`
+            12s  direct job-1 #1: yield (its trainer asked for 16 GPUs)
+            12s  yield job-1.1: its trainer asked for 16 GPUs, at most 1m00s for its checkpoint
             20s  settle job-1.1: requeued
-            20s  launch job-1.2 on n0[0-7]
+            20s  launch job-1.2 on n0[0-7] n1[0-7]
             30s  direct job-1 #2: yield (its trainer asked for 4 GPUs)
             30s  yield job-1.2: its trainer asked for 4 GPUs, at most 8s for its checkpoint
-            38s  SIGTERM job-1.2: its trainer asked for 4 GPUs, grace 1m00s
-            38s  settle job-1.2: requeued
-            38s  launch job-1.3 on n0[0-3]
+            35s  settle job-1.2: requeued
+            35s  launch job-1.3 on n0[0-3]
         "#]],
     );
 }

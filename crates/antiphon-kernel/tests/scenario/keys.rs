@@ -159,7 +159,7 @@ fn a_good_outlook_halves_what_is_left() {
            4s   unpause",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            1s   remedy 0 of convergence  for job-1
+            1s   remedy 0 of convergence for job-1
             3s   SIGTERM job-1.1: preempted by an operator, grace 1m00s
             3s   settle job-1.1: requeued
             4s   launch job-1.2 on n0[0-7]
@@ -180,7 +180,7 @@ fn no_outlook_counts_for_more_than_half() {
            4s   unpause",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            1s   remedy 0 of convergence  for job-1
+            1s   remedy 0 of convergence for job-1
             3s   SIGTERM job-1.1: preempted by an operator, grace 1m00s
             3s   settle job-1.1: requeued
             4s   launch job-2.1 on n0[0-7]
@@ -201,7 +201,7 @@ fn a_bad_outlook_doubles_what_is_left() {
            4s   unpause",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            1s   remedy 0 of convergence  for job-1
+            1s   remedy 0 of convergence for job-1
             3s   SIGTERM job-1.1: preempted by an operator, grace 1m00s
             3s   settle job-1.1: requeued
             4s   launch job-2.1 on n0[0-7]

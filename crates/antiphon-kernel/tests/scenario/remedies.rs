@@ -66,12 +66,12 @@ fn a_hung_run_is_ended_and_tried_again_as_a_failure() {
            300s past a",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            10s  remedy 0 of hang  for job-1
+            10s  remedy 0 of hang for job-1
             10s  SIGTERM job-1.1: it made no step for too long, grace 1m00s
             70s  SIGKILL job-1.1: its grace of 1m00s after SIGTERM is over
             70s  settle job-1.1: retry in 10s, software
             80s  launch job-1.2 on n0[0-7]
-            100s remedy 0 of hang  for job-1
+            100s remedy 0 of hang for job-1
             100s SIGTERM job-1.2: it made no step for too long, grace 1m00s
             160s SIGKILL job-1.2: its grace of 1m00s after SIGTERM is over
             160s settle job-1.2: failed, software
@@ -98,7 +98,27 @@ fn a_starving_category_gets_samples_of_its_own() {
            720s a-augment-2 exits 0
            2h   a finds shard law starving: augment law
            2h   findings a",
-        expect![[""]],
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            10s  remedy 0 of shard law for job-1
+            10s  augment law for job-1 by paraphrase: a-augment-1
+            10s  launch job-2.1 on c0
+            11s  shard law starving: started job-2
+            40s  settle job-2.1: succeeded
+            40s  direct job-1 #1: add_samples law-augment-1 from /job-1-augment-1.jsonl (`paraphrase` of job-2.1 made samples of `law`)
+            42s  shard law starving: done
+            43s  code_1 of code from []
+            43s  law-augment-1 of law from [law_1]paraphrase, made by job-2.1
+            43s  law_1 of law from []
+            51s  shard law starving: told
+            640s remedy 0 of shard law for job-1
+            640s augment law for job-1 by paraphrase: a-augment-2
+            640s launch job-3.1 on c0
+            700s shard law starving: started job-3
+            720s settle job-3.1: succeeded
+            720s direct job-1 #2: add_samples law-augment-2 from /job-1-augment-2.jsonl (`paraphrase` of job-3.1 made samples of `law`)
+            2h00m shard law starving: directed #2
+        "#]],
     );
 }
 

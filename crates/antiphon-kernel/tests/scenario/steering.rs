@@ -45,9 +45,9 @@ fn what_changes_no_training_is_done_without_being_allowed() {
            11s  findings a",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            10s  remedy 1 of batch  for job-1
+            10s  remedy 1 of batch for job-1
             10s  direct job-1 #1: set_micro_batch 16 (memory-low: its numbers)
-            11s  batch  memory-low: directed #1
+            11s  batch memory-low: directed #1
         "#]],
     );
 }
@@ -216,7 +216,7 @@ fn compute_directives_die_with_their_attempt_and_the_rule_may_ask_again() {
            90s  findings a",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            10s  remedy 0 of batch  for job-1
+            10s  remedy 0 of batch for job-1
             10s  direct job-1 #1: set_micro_batch 16 (memory-low: its numbers)
             11s  remedy 0 of shard s1 for job-1
             11s  direct job-1 #2: set_weights s1=0 (noise: its numbers)
@@ -224,10 +224,10 @@ fn compute_directives_die_with_their_attempt_and_the_rule_may_ask_again() {
             20s  yield job-1.1: preempted by an operator, at most 1m00s for its checkpoint
             21s  settle job-1.1: requeued
             21s  launch job-1.2 on n0[0-7]
-            70s  remedy 0 of batch  for job-1
+            70s  remedy 0 of batch for job-1
             70s  direct job-1 #4: set_micro_batch 16 (memory-low: its numbers)
             90s  shard s1 noise: directed #2
-            90s  batch  memory-low: directed #4
+            90s  batch memory-low: directed #4
         "#]],
     );
 }
@@ -243,9 +243,9 @@ fn the_outlook_of_a_run_holds_until_the_rule_takes_it_back() {
            21s  findings a",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            10s  remedy 0 of convergence  for job-1
-            11s  convergence  improving: done
-            21s  convergence  cleared: cleared
+            10s  remedy 0 of convergence for job-1
+            11s  convergence improving: done
+            21s  convergence cleared: cleared
         "#]],
     );
 }
@@ -278,6 +278,11 @@ fn an_undone_directive_is_set_back_and_not_asked_for_again() {
             300s remedy 0 of shard s1 for job-1
             300s direct job-1 #5: set_weights s1=3 (starving: its numbers)
             301s refused [AP0125]: directive #1 of job-1 cannot be undone: #4 has undone it; `antiphon job job-1` lists its directives; `antiphon direct job-1` sends another
+            302s #1 set_weights s1=1.5 s2=0.5 (starving: its numbers)
+            302s #2 set_weights s1=2 (starving: its numbers)
+            302s #3 set_weights s1=1.5 (#2 is undone: set_weights s1=2)
+            302s #4 set_weights s2=1 (#1 is undone: set_weights s1=1.5 s2=0.5)
+            302s #5 set_weights s1=3 (starving: its numbers)
         "#]],
     );
 }
@@ -294,11 +299,14 @@ fn what_is_done_once_cannot_be_undone() {
            32s  directives a",
         expect![[r#"
             0s   launch job-1.1 on n0[0-7]
-            10s  remedy 0 of checkpoint  for job-1
+            10s  remedy 0 of checkpoint for job-1
             10s  direct job-1 #1: checkpoint (interval: its numbers)
             20s  refused [AP0125]: directive #1 of job-1 cannot be undone: `checkpoint` is done once and leaves nothing that could be set back; `antiphon job job-1` lists its directives; `antiphon direct job-1` sends another
             30s  remedy 0 of straggler 3 for job-1
             30s  direct job-1 #2: drain task 3 to 500/1000 for one step (slow: its numbers)
+            32s  #1 checkpoint (interval: its numbers)
+            32s  #2 drain task 3 to 500/1000 for one step (slow: its numbers)
+            32s  #3 drain task 3 to 1000/1000 (#2 is undone: drain task 3 to 500/1000 for one step)
         "#]],
     );
 }

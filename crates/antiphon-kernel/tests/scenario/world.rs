@@ -240,7 +240,9 @@ impl World {
     }
 
     fn is_stubborn(&self, job: JobId) -> bool {
-        self.trainers.get(&job).is_some_and(|trainer| trainer.stubborn)
+        self.trainers
+            .get(&job)
+            .is_some_and(|trainer| trainer.stubborn)
     }
 
     fn tasks(&self, job: JobId) -> Vec<TaskId> {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::Size;
 use crate::client::request;
 use crate::host::Host;
-use crate::Size;
 
 /// Digits of a batch number: it is written over in place.
 const SEQ_DIGITS: usize = 12;
@@ -27,7 +27,11 @@ impl Bodies {
         let mut rest = self.seq;
         // A JSON number has no leading zeros: what is in front of the digits is white space.
         for digit in body[self.seq_at[which]..][..SEQ_DIGITS].iter_mut().rev() {
-            *digit = if rest == 0 { b' ' } else { b'0' + (rest % 10) as u8 };
+            *digit = if rest == 0 {
+                b' '
+            } else {
+                b'0' + (rest % 10) as u8
+            };
             rest /= 10;
         }
         body
@@ -50,14 +54,23 @@ pub(crate) fn encode(host: &Host, size: &Size) -> Vec<Bodies> {
         .iter()
         .enumerate()
         .map(|(number, job)| {
-            let mut bodies = Bodies { variants: Vec::new(), seq_at: Vec::new(), seq: 0, signals: u64::from(size.batch) };
+            let mut bodies = Bodies {
+                variants: Vec::new(),
+                seq_at: Vec::new(),
+                seq: 0,
+                signals: u64::from(size.batch),
+            };
             for variant in 0..VARIANTS {
                 let body = body(size, job.attempt, number as u32, variant);
                 let path = format!("/v1/jobs/{}/signals", job.id);
                 let whole = request("POST", &path, &job.token, body.as_bytes());
                 let marker = b"\"seq\":";
-                let at = whole.windows(marker.len()).position(|window| window == marker);
-                bodies.seq_at.push(at.expect("every batch has a number") + marker.len());
+                let at = whole
+                    .windows(marker.len())
+                    .position(|window| window == marker);
+                bodies
+                    .seq_at
+                    .push(at.expect("every batch has a number") + marker.len());
                 bodies.variants.push(whole);
             }
             bodies

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use antiphon_backends::{FakeBackend, Manners};
+use antiphon_backends::fake::{FakeBackend, Manners};
 use antiphon_server::{ServerConfig, TOKEN_FILE, start};
 use antiphon_types::{AttemptId, Bytes, NodeSpec, Policy};
 use serde_json::{Value, json};
@@ -48,7 +48,13 @@ impl Host {
     pub(crate) fn start(jobs: u32, tasks: u32) -> Result<Self> {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--jobs", &jobs.to_string(), "--tasks", &tasks.to_string(), "--host"])
+            .args([
+                "--jobs",
+                &jobs.to_string(),
+                "--tasks",
+                &tasks.to_string(),
+                "--host",
+            ])
             .arg(dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -83,7 +89,8 @@ impl Host {
             let (status, body) = client.exchange(&request("GET", &path, &self.user, b""))?;
             let shown: Value = serde_json::from_slice(body)?;
             let count = shown["signals"]["count"].as_u64();
-            counted += count.ok_or_else(|| format!("{} shows no signals (status {status})", job.id))?;
+            counted +=
+                count.ok_or_else(|| format!("{} shows no signals (status {status})", job.id))?;
         }
         Ok(counted)
     }
@@ -132,7 +139,9 @@ pub(crate) fn serve(dir: &Path, jobs: u32, tasks: u32) -> Result<()> {
         })
         .await?;
         let listen = started.listen;
-        let user = std::fs::read_to_string(dir.join(TOKEN_FILE))?.trim().to_owned();
+        let user = std::fs::read_to_string(dir.join(TOKEN_FILE))?
+            .trim()
+            .to_owned();
         let ready = tokio::task::spawn_blocking({
             let user = user.clone();
             move || launch(&backend, listen, &user, jobs, tasks)
@@ -165,7 +174,13 @@ fn nodes(jobs: u32, tasks: u32) -> Vec<NodeSpec> {
 }
 
 /// Submits the jobs, waits until they run, and returns by what each may speak.
-fn launch(backend: &FakeBackend, to: SocketAddr, user: &str, jobs: u32, tasks: u32) -> Result<Vec<Value>> {
+fn launch(
+    backend: &FakeBackend,
+    to: SocketAddr,
+    user: &str,
+    jobs: u32,
+    tasks: u32,
+) -> Result<Vec<Value>> {
     let mut client = Client::connect(to)?;
     let mut ids = Vec::new();
     for number in 0..jobs {
@@ -177,7 +192,9 @@ fn launch(backend: &FakeBackend, to: SocketAddr, user: &str, jobs: u32, tasks: u
         let body = serde_json::to_vec(&file)?;
         let (status, answer) = client.exchange(&request("POST", "/v1/jobs", user, &body))?;
         let answer: Value = serde_json::from_slice(answer)?;
-        let id = answer["job"].as_str().ok_or_else(|| format!("status {status}: {answer}"))?;
+        let id = answer["job"]
+            .as_str()
+            .ok_or_else(|| format!("status {status}: {answer}"))?;
         ids.push(id.to_owned());
     }
     let until = Instant::now() + PATIENCE;
@@ -186,7 +203,9 @@ fn launch(backend: &FakeBackend, to: SocketAddr, user: &str, jobs: u32, tasks: u
         let attempt: AttemptId = format!("{id}.1").parse()?;
         let token = loop {
             let launch = backend.launched(attempt);
-            if let Some(token) = launch.and_then(|launch| launch.environment.get("ANTIPHON_JOB_TOKEN").cloned()) {
+            if let Some(token) =
+                launch.and_then(|launch| launch.environment.get("ANTIPHON_JOB_TOKEN").cloned())
+            {
                 break token;
             }
             if Instant::now() > until {
@@ -208,7 +227,11 @@ fn print(line: &Value) -> Result<()> {
 fn peak_rss_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib: u64 = line.ok_or("no VmHWM")?.trim().trim_end_matches(" kB").parse()?;
+    let kib: u64 = line
+        .ok_or("no VmHWM")?
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()?;
     Ok(kib << 10)
 }
 

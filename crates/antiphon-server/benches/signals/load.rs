@@ -14,7 +14,12 @@ pub(crate) struct Sent {
     pub(crate) took: Duration,
 }
 
-pub(crate) fn send(host: &Host, bodies: Vec<Bodies>, senders: u32, during: Duration) -> Result<Sent> {
+pub(crate) fn send(
+    host: &Host,
+    bodies: Vec<Bodies>,
+    senders: u32,
+    during: Duration,
+) -> Result<Sent> {
     let mut shares: Vec<Vec<Bodies>> = (0..senders).map(|_| Vec::new()).collect();
     let count = shares.len();
     for (number, job) in bodies.into_iter().enumerate() {

@@ -88,10 +88,19 @@ fn measure(size: &Size) -> Result<()> {
         let host = host::Host::start(size.jobs, size.tasks)?;
         let bodies = bodies::encode(&host, size);
         batch_bytes = bodies[0].bytes() / usize::try_from(size.batch)?;
-        let sent = load::send(&host, bodies, size.senders, Duration::from_secs(size.seconds.into()))?;
+        let sent = load::send(
+            &host,
+            bodies,
+            size.senders,
+            Duration::from_secs(size.seconds.into()),
+        )?;
         let counted = host.counted()?;
         if counted != sent.signals {
-            return Err(format!("{} signals were answered with 200, and {counted} counted", sent.signals).into());
+            return Err(format!(
+                "{} signals were answered with 200, and {counted} counted",
+                sent.signals
+            )
+            .into());
         }
         rates.push(sent.signals as f64 / sent.took.as_secs_f64());
         let used = host.stop()?;

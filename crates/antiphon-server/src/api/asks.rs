@@ -1,7 +1,7 @@
 //! What trainers ask for in a batch, each answered in its reply: granted or refused, always with a reason.
 
 use antiphon_kernel::Job;
-use antiphon_types::{Ask, AskBody, AttemptId, Command, Millis};
+use antiphon_types::{Ask, AskBody, AttemptId, Command, CommandId, Millis};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,6 +16,9 @@ const ASKS_MAX: usize = 8;
 /// Something that a trainer asks for.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct AskIn {
+    /// Its number among the sender's asks: sent twice, it is granted once.
+    #[serde(default)]
+    id: u64,
     /// `gpus`, `time`, `samples`, `pause` or `protection`.
     ask: String,
     /// For `gpus`: how many for the first role.
@@ -38,6 +41,8 @@ pub(crate) struct AskIn {
 /// What became of an ask.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Answer {
+    /// Its number among the sender's asks.
+    id: u64,
     /// What was asked for.
     ask: String,
     /// Whether it is granted.
@@ -50,17 +55,25 @@ pub(crate) struct Answer {
 pub(super) async fn answer(
     shared: &Shared,
     attempt: AttemptId,
+    boot: &str,
     asks: Vec<AskIn>,
 ) -> Result<Vec<Answer>, Fault> {
     let mut answers = Vec::new();
     for (index, ask) in asks.into_iter().enumerate() {
-        let what = cut(ask.ask.clone());
+        let (id, what) = (ask.id, cut(ask.ask.clone()));
         let (granted, reason) = match ask.body() {
             _ if index >= ASKS_MAX => (false, format!("a batch holds at most {ASKS_MAX} asks")),
             Err(why) => (false, why),
-            Ok(body) => put(shared, attempt, body, cut(ask.reason)).await?,
+            Ok(body) => {
+                let number = CommandId {
+                    key: format!("{attempt}/{boot}/{id}"),
+                    content: format!("{body:?}"),
+                };
+                put(shared, number, attempt, body, cut(ask.reason)).await?
+            }
         };
         answers.push(Answer {
+            id,
             ask: what,
             granted,
             reason,
@@ -71,6 +84,7 @@ pub(super) async fn answer(
 
 async fn put(
     shared: &Shared,
+    number: CommandId,
     attempt: AttemptId,
     body: AskBody,
     reason: String,
@@ -80,12 +94,16 @@ async fn put(
         body: body.clone(),
         reason,
     });
-    let answer = shared.inputs.command(attempt.to_string(), None, command).await;
+    let by = attempt.to_string();
+    let answer = shared.inputs.command(by, Some(number), command).await;
     match answer {
         Ok(_) => {
             let state = shared.view.state();
             let job = state.job(attempt.job);
-            Ok((true, job.map_or_else(String::new, |job| granted(job, &body))))
+            Ok((
+                true,
+                job.map_or_else(String::new, |job| granted(job, &body)),
+            ))
         }
         Err(Refused::Rejection(rejection)) => Ok((false, rejection.to_string())),
         Err(other) => Err(other.into()),
@@ -108,7 +126,12 @@ fn granted(job: &Job, body: &AskBody) -> String {
             let made_by = runs.rev().find(|run| run.category == *category);
             made_by.map_or_else(
                 || format!("a data job makes samples of `{category}`"),
-                |run| format!("{} makes samples of `{category}` by `{}`", run.job, run.method),
+                |run| {
+                    format!(
+                        "{} makes samples of `{category}` by `{}`",
+                        run.job, run.method
+                    )
+                },
             )
         }
         AskBody::Pause => "it saves a checkpoint and waits for `antiphon release`".into(),

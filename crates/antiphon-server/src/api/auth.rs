@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use antiphon_types::AttemptId;
+use antiphon_types::{AttemptId, JobId};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
@@ -10,6 +10,9 @@ use axum::response::Response;
 
 use super::Shared;
 use super::problem::Fault;
+
+/// Attempts of a job, newest first, whose token is looked for before a body is read.
+const ATTEMPTS_HEARD: usize = 16;
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers
@@ -49,4 +52,21 @@ pub(crate) fn attempt(shared: &Shared, headers: &HeaderMap, id: AttemptId) -> Re
         format!("the token is not that of {id}"),
         help,
     ))
+}
+
+/// Lets pass who carries a token of any attempt of the job: which one is only known once the body is read.
+pub(crate) fn of_job(shared: &Shared, headers: &HeaderMap, job: JobId) -> Result<(), Fault> {
+    let launches = {
+        let state = shared.view.state();
+        state.job(job).map_or(0, |job| job.launches)
+    };
+    let token = bearer(headers).unwrap_or_default();
+    // The current attempt is by far the most common; the ones before it have to hear that they are superseded.
+    let mine = |number: u32| shared.tokens.is_attempt(token, AttemptId { job, number });
+    if (1..=launches).rev().take(ATTEMPTS_HEARD).any(mine) {
+        return Ok(());
+    }
+    let help = "send the ANTIPHON_JOB_TOKEN that the attempt was started with";
+    let detail = format!("the token is not that of an attempt of {job}");
+    Err(Fault::new(StatusCode::UNAUTHORIZED, "AP0502", detail, help))
 }

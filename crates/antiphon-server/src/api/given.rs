@@ -65,7 +65,10 @@ pub(super) fn directive(given: DirectiveBodyIn) -> Result<DirectiveBody, Fault> 
             let share = given.share.ok_or_else(|| missing(&what, "share"))?;
             if !(0.0..=1.0).contains(&share) {
                 let detail = format!("`drain`: share {share} lies outside 0 to 1");
-                return Err(wrong(detail, "1 is an equal part, 0 gives the task nothing"));
+                return Err(wrong(
+                    detail,
+                    "1 is an equal part, 0 gives the task nothing",
+                ));
             }
             Ok(DirectiveBody::Drain {
                 task: number(given.task, "task")?,

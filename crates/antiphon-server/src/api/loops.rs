@@ -53,7 +53,11 @@ pub(crate) async fn undo(
         ));
     };
     let directive = DirectiveId(number);
-    on_job(&shared, &headers, &job, |job| Command::Undo { job, directive }).await
+    on_job(&shared, &headers, &job, |job| Command::Undo {
+        job,
+        directive,
+    })
+    .await
 }
 
 /// Where a job's shards came from.
@@ -78,7 +82,7 @@ fn rule_named(name: &str) -> Result<Rule, Fault> {
             StatusCode::UNPROCESSABLE_ENTITY,
             "AP0501",
             format!("there is no rule `{name}`"),
-            &format!("there are: {names}"),
+            format!("there are: {names}"),
         )
     })
 }

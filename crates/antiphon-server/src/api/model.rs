@@ -393,8 +393,40 @@ pub struct SignalsView {
     pub tokens_per_s: Option<f64>,
     /// When the newest signal came.
     pub at_ms: u64,
+    /// Signals taken in from this attempt, each once.
+    #[serde(default)]
+    pub count: u64,
     /// Signals that the trainer dropped because its buffer was full.
     pub dropped: u64,
+    /// Where the loss goes, once that can be said.
+    #[serde(default)]
+    pub forecast: Option<ConvergenceView>,
+}
+
+/// Where a run's loss goes, by its curve so far; each figure with the interval that holds it in eight of ten cases.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ConvergenceView {
+    /// Steps until the loss is within 2 % of its end: one in ten needs fewer, half, one in ten more.
+    pub remaining_steps: [f64; 3],
+    /// The loss at the end.
+    pub end_loss: [f64; 3],
+    /// The loss now, without noise.
+    pub loss: f64,
+}
+
+/// A curve of a training loop, down-sampled to a fixed number of points.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SeriesView {
+    /// Which attempt reports.
+    pub attempt: String,
+    /// The first step that each point covers.
+    pub steps: Vec<u64>,
+    /// Smallest values.
+    pub min: Vec<f32>,
+    /// Means.
+    pub mean: Vec<f32>,
+    /// Largest values.
+    pub max: Vec<f32>,
 }
 
 /// Why a job is where it is.

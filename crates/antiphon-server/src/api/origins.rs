@@ -18,7 +18,7 @@ const TEMPERATURE_MAX: f64 = 100.0;
 /// Where a shard came from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct OriginIn {
+pub(crate) struct OriginIn {
     category: String,
     source: String,
     chunk: String,
@@ -29,15 +29,20 @@ pub(super) struct OriginIn {
     samples: Option<u64>,
 }
 
-/// What a trainer says of its shards, cut to what may enter the log; nothing where it says nothing.
+/// What a trainer says of its shards that is not known yet, cut to what may enter the log; nothing where it says nothing new.
 pub(super) fn told_of_shards(
     attempt: AttemptId,
     told: &BTreeMap<String, OriginIn>,
+    known: Option<&BTreeMap<String, ShardOrigin>>,
 ) -> Option<Observation> {
+    let is_new = |(name, origin): &(String, ShardOrigin)| {
+        known.and_then(|known| known.get(name)) != Some(origin)
+    };
     let named = told.iter().filter(|(name, _)| !name.is_empty());
     let shards: BTreeMap<String, ShardOrigin> = named
         .take(SHARDS_MAX)
         .map(|(name, origin)| (cut(name.clone()), origin.spec()))
+        .filter(is_new)
         .collect();
     (!shards.is_empty()).then_some(Observation::Shards { attempt, shards })
 }
@@ -64,8 +69,13 @@ impl OriginIn {
 /// Every shard of a job whose origin is known, with what rules say of it now.
 pub(super) fn shown(job: &Job) -> Vec<OriginView> {
     let said = |name: &String| {
-        let findings = job.steering.all().filter(|record| record.diagnosis.subject == *name);
-        findings.map(|record| record.diagnosis.verdict.to_string()).collect()
+        let findings = job
+            .steering
+            .all()
+            .filter(|record| record.diagnosis.subject == *name);
+        findings
+            .map(|record| record.diagnosis.verdict.to_string())
+            .collect()
     };
     let view = |(name, origin): (&String, &ShardOrigin)| OriginView {
         id: name.clone(),
@@ -73,7 +83,9 @@ pub(super) fn shown(job: &Job) -> Vec<OriginView> {
         source: origin.source.clone(),
         chunk: origin.chunk.clone(),
         generator: origin.generator.clone(),
-        temperature: origin.temperature_milli.map(|milli| f64::from(milli) / 1_000.0),
+        temperature: origin
+            .temperature_milli
+            .map(|milli| f64::from(milli) / 1_000.0),
         parents: origin.parents.clone(),
         code: origin.code.clone(),
         made_by: origin.made_by.map(|attempt| attempt.to_string()),

@@ -13,9 +13,10 @@ use antiphon_types::{
 };
 
 use super::model::{
-    ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail, JobSummary, RoleView,
-    ShardView, SignalsView, StartView, TaskView,
+    ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
+    JobSummary, RoleView, ShardView, SignalsView, StartView, TaskView,
 };
+use super::series::convergence;
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
 use super::{Shared, now};
 
@@ -198,7 +199,9 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
             step_ms: shown.latest.step_ms,
             tokens_per_s: shown.latest.tokens_per_s,
             at_ms: shown.latest.at.as_millis(),
+            count: shown.count,
             dropped: shown.dropped,
+            forecast: shown.forecast.as_ref().map(convergence),
         }),
     }
 }
@@ -250,7 +253,9 @@ fn said_of(job: &Job, shard: &str) -> Option<String> {
     let mut of_shard = findings.filter(|record| {
         record.diagnosis.subject == shard && record.stage != FindingStage::Cleared
     });
-    of_shard.next().map(|record| record.diagnosis.verdict.to_string())
+    of_shard
+        .next()
+        .map(|record| record.diagnosis.verdict.to_string())
 }
 
 fn checkpoint(saved: &Checkpoint) -> CheckpointView {

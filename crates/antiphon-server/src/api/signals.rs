@@ -1,131 +1,36 @@
-//! Both directions in one round trip: signals, checkpoints and answers come up, directives go down. Checkpoints and
-//! answers are logged before the reply; raw signals never are.
+//! Both directions in one round trip: signals, checkpoints, answers and asks come up, directives go down. What is not a raw
+//! signal is logged before the reply; raw signals never are.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod batch;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_kernel::pending_directives;
-use antiphon_signals::Signal;
+use antiphon_kernel::{AttemptRecord, FindingRecord, pending_directives};
+use antiphon_signals::Context;
 use antiphon_types::{
-    Ack, AckBody, AttemptId, Bytes, Checkpoint, DirectiveId, JobId, Millis, Observation,
+    Ack, AckBody, AttemptId, DirectiveBody, DirectiveId, JobId, Millis, Observation, Outcome, Rule,
+    Verdict,
 };
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
+
+use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::asks::{self, Answer, AskIn};
-use super::origins::{OriginIn, told_of_shards};
+pub(super) use self::batch::cut;
+use self::batch::{Attach, Batch};
+use super::asks::{self, Answer};
+use super::origins::told_of_shards;
 use super::problem::Fault;
 use super::wire::DirectiveOut;
 use super::{Shared, auth, now};
+use crate::signal_plane::Taken;
 
 /// How often a trainer with nothing urgent to say should ask.
 const REPORT_EVERY: Millis = Millis::from_secs(1);
-/// Signals of one batch.
-const SIGNALS_MAX: usize = 8_192;
-/// Longest path that Linux takes.
-const PATH_MAX: usize = 4_096;
-/// Longest text that a trainer may put into the log.
-const TEXT_MAX: usize = 1_000;
-
-/// What a trainer sends.
-#[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct Batch {
-    /// Number of the attempt.
-    attempt: u32,
-    /// Names one process of the trainer, so that its numbering starts anew after a restart.
-    boot: String,
-    /// Number of the batch; sent twice, it counts once.
-    seq: u64,
-    /// The highest directive up to which all are handled.
-    #[serde(default)]
-    cursor: u64,
-    /// In batches until the first is answered.
-    #[serde(default)]
-    attach: Option<Attach>,
-    /// Signals dropped since the last batch because the buffer was full.
-    #[serde(default)]
-    dropped: u64,
-    #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
-    signals: Vec<Signal>,
-    #[serde(default)]
-    checkpoints: Vec<CheckpointIn>,
-    #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
-    acks: Vec<AckIn>,
-    #[serde(default)]
-    asks: Vec<AskIn>,
-}
-
-/// A trainer's hello.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
-pub(crate) struct Attach {
-    /// The step it starts from.
-    step: u64,
-    /// Directives handled above the cursor.
-    done: Vec<u64>,
-    /// Where the shards came from that it draws from.
-    #[schema(value_type = Object)]
-    shards: BTreeMap<String, OriginIn>,
-}
-
-/// A checkpoint that is durable.
-#[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct CheckpointIn {
-    step: u64,
-    path: String,
-    #[serde(default)]
-    bytes: u64,
-    #[serde(default)]
-    save_ms: f64,
-    #[serde(default)]
-    manifest: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct AckIn {
-    directive: u64,
-    #[serde(default)]
-    applied: Option<Applied>,
-    #[serde(default)]
-    rejected: Option<Rejected>,
-    #[serde(default)]
-    failed: Option<Failed>,
-    #[serde(default)]
-    expired: Option<serde_json::Value>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Applied {
-    slot: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rejected {
-    reason: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Failed {
-    error: String,
-}
-
-/// What a trainer gets back.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Reply {
-    /// Directives that wait, in order.
-    directives: Vec<DirectiveOut>,
-    /// What became of the batch's asks, in their order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<Answer>,
-    /// How soon to ask again, in milliseconds.
-    report_every_ms: u64,
-}
 
 /// Takes a trainer's batch and answers with the directives that wait for it.
 #[utoipa::path(post, path = "/v1/jobs/{job}/signals", request_body = Batch, responses((status = 200, body = Reply)))]
@@ -133,7 +38,7 @@ pub(crate) async fn signals(
     State(shared): State<Arc<Shared>>,
     Path(job): Path<String>,
     headers: HeaderMap,
-    batch: Result<Json<Batch>, JsonRejection>,
+    body: Bytes,
 ) -> Result<Json<Reply>, Fault> {
     let job: JobId = job.parse().map_err(|error: antiphon_types::IdError| {
         Fault::new(
@@ -143,22 +48,21 @@ pub(crate) async fn signals(
             "use ANTIPHON_JOB",
         )
     })?;
-    let Json(batch) = batch?;
+    // Nothing is read, let alone inflated, for who may not speak for any attempt of the job.
+    auth::of_job(&shared, &headers, job)?;
+    let plain = batch::plain(&headers, &body)?;
+    let batch = batch::read(&plain)?;
     let attempt = AttemptId {
         job,
         number: batch.attempt,
     };
     auth::attempt(&shared, &headers, attempt)?;
     is_current(&shared, attempt)?;
-    let done = batch
-        .attach
-        .as_ref()
-        .map(|attach| attach.done.iter().map(|id| DirectiveId(*id)).collect());
+    let done = batch.attach.as_ref().map_or(&[][..], |attach| &attach.done);
+    let done = done.iter().map(|id| DirectiveId(*id)).collect();
     let cursor = DirectiveId(batch.cursor);
     let answers = take(&shared, attempt, batch).await?;
-    let mut reply = reply(&shared, attempt, cursor, &done.unwrap_or_default());
-    reply.answers = answers;
-    Ok(Json(reply))
+    Ok(Json(reply(&shared, attempt, cursor, &done, answers)))
 }
 
 /// A replaced attempt must not train on: it is told so, once and for all.
@@ -173,95 +77,133 @@ fn is_current(shared: &Shared, attempt: AttemptId) -> Result<(), Fault> {
     Err(Fault::new(StatusCode::CONFLICT, "AP0503", detail, help))
 }
 
-async fn take(shared: &Shared, attempt: AttemptId, batch: Batch) -> Result<Vec<Answer>, Fault> {
-    if batch.signals.len() > SIGNALS_MAX {
-        let detail = format!(
-            "the batch holds {} signals: the limit is {SIGNALS_MAX}",
-            batch.signals.len()
-        );
-        return Err(Fault::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "AP0501",
-            detail,
-            "send smaller batches",
-        ));
-    }
-    if let Some(attach) = &batch.attach {
-        let observation = Observation::Attached {
-            attempt,
-            step: attach.step,
-        };
-        let told = {
-            let state = shared.view.state();
-            let active = state.job(attempt.job).and_then(|job| job.state.active());
-            active.is_some_and(|active| active.attached)
-        };
-        if !told {
-            shared.inputs.observe(observation).await?;
-        }
-        if let Some(shards) = told_of_shards(attempt, &attach.shards) {
-            shared.inputs.observe(shards).await?;
-        }
+async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<Vec<Answer>, Fault> {
+    if let Some(attach) = batch.attach {
+        take_hello(shared, attempt, attach).await?;
     }
     for saved in batch.checkpoints {
-        // A path that no later attempt could be given is not a checkpoint to resume from.
-        if saved.path.is_empty() || saved.path.len() > PATH_MAX || saved.path.contains('\0') {
-            tracing::warn!(%attempt, step = saved.step, "a checkpoint without a usable path is passed over");
+        let Some(checkpoint) = saved.read(attempt, now()) else {
             continue;
-        }
-        let checkpoint = Checkpoint {
-            attempt,
-            step: saved.step,
-            path: saved.path,
-            bytes: Bytes::new(saved.bytes),
-            save: Millis::from_millis(saved.save_ms.clamp(0.0, 1e12) as u64),
-            manifest: cut(saved.manifest.unwrap_or_default()),
-            at: now(),
         };
+        let (step, bytes, save) = (checkpoint.step, checkpoint.bytes, checkpoint.save);
+        let observation = Observation::Checkpointed { checkpoint };
+        shared.inputs.observe(observation).await?;
+        shared
+            .signals
+            .checkpointed(attempt, step, bytes.get(), save, now());
+    }
+    for ack in batch.acks.into_iter().filter_map(batch::AckIn::read) {
+        tell_drained(shared, attempt, &ack);
         shared
             .inputs
-            .observe(Observation::Checkpointed { checkpoint })
+            .observe(Observation::Acknowledged { attempt, ack })
             .await?;
     }
-    for ack in batch.acks {
-        if let Some(ack) = ack_of(ack) {
-            shared
-                .inputs
-                .observe(Observation::Acknowledged { attempt, ack })
-                .await?;
-        }
-    }
-    let boot = cut(batch.boot);
-    let findings = shared.signals.take(
+    // Counted only now: a batch whose checkpoints could not be logged comes again in whole.
+    let boot = cut(batch.boot.into_owned());
+    let taken = Taken {
         attempt,
-        &boot,
-        batch.seq,
-        batch.dropped,
-        &batch.signals,
-        now(),
-    );
-    for finding in findings {
+        boot: &boot,
+        seq: batch.seq,
+        dropped: batch.dropped,
+        signals: &batch.signals,
+        at: now(),
+    };
+    for finding in shared.signals.take(&taken, || context(shared, attempt)) {
         shared.inputs.find(finding).await;
     }
-    asks::answer(shared, attempt, batch.asks).await
+    asks::answer(shared, attempt, &boot, batch.asks).await
 }
 
-fn ack_of(ack: AckIn) -> Option<Ack> {
-    let body = if let Some(Applied { slot }) = ack.applied {
-        AckBody::Applied { slot }
-    } else if let Some(Rejected { reason }) = ack.rejected {
-        AckBody::Rejected {
-            reason: cut(reason),
-        }
-    } else if let Some(Failed { error }) = ack.failed {
-        AckBody::Failed { error: cut(error) }
-    } else {
-        ack.expired.map(|_| AckBody::Expired)?
+async fn take_hello(shared: &Shared, attempt: AttemptId, attach: Attach) -> Result<(), Fault> {
+    let (attached, shards) = {
+        let state = shared.view.state();
+        let job = state.job(attempt.job);
+        let active = job.and_then(|job| job.state.active());
+        let known = job.map(|job| &job.spec.data.shards);
+        (
+            active.is_some_and(|active| active.attached),
+            told_of_shards(attempt, &attach.shards, known),
+        )
     };
-    Some(Ack {
-        directive: DirectiveId(ack.directive),
-        body,
-    })
+    if !attached {
+        let step = attach.step;
+        let observation = Observation::Attached { attempt, step };
+        shared.inputs.observe(observation).await?;
+    }
+    if let Some(shards) = shards {
+        shared.inputs.observe(shards).await?;
+        shared
+            .signals
+            .set_context(attempt, context(shared, attempt));
+    }
+    Ok(())
+}
+
+/// What the rules have to know of a job that its signals do not say.
+fn context(shared: &Shared, attempt: AttemptId) -> Context {
+    let state = shared.view.state();
+    let Some(job) = state.job(attempt.job) else {
+        return Context::default();
+    };
+    let failed = |past: &&AttemptRecord| {
+        matches!(
+            past.outcome,
+            Outcome::Retried { .. } | Outcome::Failed { .. }
+        )
+    };
+    let ran = |past: &AttemptRecord| past.ended.since(past.started.unwrap_or(past.launched));
+    let noise = |(shard, record): (&String, &FindingRecord)| {
+        let out = record.diagnosis.verdict == Verdict::Noise && !record.undone;
+        out.then(|| shard.clone())
+    };
+    let findings = job.steering.findings.get(&Rule::Shard);
+    Context {
+        gpus: u32::try_from(job.spec.gpus().thousandths().div_ceil(1_000)).unwrap_or(u32::MAX),
+        failures: u32::try_from(job.attempts.iter().filter(failed).count()).unwrap_or(u32::MAX),
+        ran: job
+            .attempts
+            .iter()
+            .map(ran)
+            .fold(Millis::ZERO, |all, one| all + one),
+        quarantined: findings.into_iter().flatten().filter_map(noise).collect(),
+        checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.get()),
+        shards: job.spec.data.shards.clone(),
+        ..Context::default()
+    }
+}
+
+/// Tells the straggler rule of a smaller share: a task's time is judged against what it has to do.
+fn tell_drained(shared: &Shared, attempt: AttemptId, ack: &Ack) {
+    if !matches!(ack.body, AckBody::Applied { .. }) {
+        return;
+    }
+    let state = shared.view.state();
+    let directives = state.job(attempt.job).map(|job| &job.directives[..]);
+    let directive = directives
+        .unwrap_or_default()
+        .iter()
+        .find(|directive| directive.id == ack.directive);
+    if let Some(DirectiveBody::Drain {
+        task,
+        share_permille,
+        steps: 0,
+    }) = directive.map(|directive| &directive.body)
+    {
+        shared.signals.drained(attempt, *task, *share_permille);
+    }
+}
+
+/// What a trainer gets back.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reply {
+    /// Directives that wait, in order.
+    directives: Vec<DirectiveOut>,
+    /// What became of the batch's asks, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Answer>,
+    /// How soon to ask again, in milliseconds.
+    report_every_ms: u64,
 }
 
 fn reply(
@@ -269,6 +211,7 @@ fn reply(
     attempt: AttemptId,
     cursor: DirectiveId,
     done: &BTreeSet<DirectiveId>,
+    answers: Vec<Answer>,
 ) -> Reply {
     let state = shared.view.state();
     let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
@@ -279,19 +222,7 @@ fn reply(
     });
     Reply {
         directives,
-        answers: Vec::new(),
+        answers,
         report_every_ms: REPORT_EVERY.as_millis(),
     }
-}
-
-/// Bounds a text that enters the log.
-pub(super) fn cut(mut text: String) -> String {
-    if text.len() > TEXT_MAX {
-        let end = (0..=TEXT_MAX)
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0);
-        text.truncate(end);
-    }
-    text
 }

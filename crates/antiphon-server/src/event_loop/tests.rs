@@ -211,6 +211,7 @@ async fn a_decision_that_breaks_off_half_folded_leaves_the_state_as_it_was() {
                 body: antiphon_types::DirectiveBody::Checkpoint,
                 attempt: None,
                 reason: String::new(),
+                cause: antiphon_types::DirectiveCause::default(),
                 at: state.now(),
                 ack: None,
             };

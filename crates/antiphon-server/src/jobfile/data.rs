@@ -275,7 +275,9 @@ fn shard(
             "source" | "chunk" | "generator" | "temperature" | "parents" | "code" | "samples" => {
                 known.insert(key.clone(), value.clone());
             }
-            other => warnings.push(format!("shard `{id}`: `{other}` is not known and passed over")),
+            other => warnings.push(format!(
+                "shard `{id}`: `{other}` is not known and passed over"
+            )),
         }
     }
     let origin = serde_json::from_value(Value::Object(known));

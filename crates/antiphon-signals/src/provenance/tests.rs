@@ -246,3 +246,36 @@ fn the_same_source_in_another_chunk_is_no_sibling() {
         )]
     );
 }
+
+#[test]
+fn noise_names_its_origin_and_is_traced() {
+    use crate::rehearsal::{Kind, Rehearsal};
+    let mut run = Rehearsal::new(
+        1,
+        &[("code", (7.0, 3.2, 90.0)), ("prose", (7.0, 4.2, 110.0))],
+    )
+    .shard("a", "code", 0.4, Kind::Healthy(0.0))
+    .shard("b", "prose", 0.4, Kind::Healthy(0.0))
+    .shard("n", "code", 0.2, Kind::Noise);
+    run.context = context([
+        ("a".to_owned(), made_at("m1", 200)),
+        ("n".to_owned(), made_at("m1", 1_500)),
+        ("unread".to_owned(), made_at("m1", 1_500)),
+    ]);
+    let said = run.run(200);
+    let noise = said
+        .iter()
+        .find(|said| said.verdict == Verdict::Noise)
+        .unwrap();
+    assert!(
+        noise.evidence.ends_with("; generator m1; temperature 1.5"),
+        "{}",
+        noise.evidence
+    );
+    let related: Vec<&str> = said
+        .iter()
+        .filter(|said| said.verdict == Verdict::Related)
+        .map(|said| said.subject.as_str())
+        .collect();
+    assert_eq!(related, ["unread"]);
+}

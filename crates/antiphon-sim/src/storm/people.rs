@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use antiphon_kernel::JobState;
 use antiphon_types::{
-    Amounts, ArraySpec, Ask, AskBody, AugmentSpec, Bytes, CheckpointSpec, Class, Command, CommandId, DataSpec, Direct,
-    DirectiveBody, DirectiveId, Estimate, GpuAmount, GpuTime, JobId, JobSpec, Maintenance, Millis, Policy,
-    Processes, PromoteAfter, RetrySpec, Role, Rule, RuleMode, Rung, Shape, Span, Tasks, TeamSpec,
-    Timestamp,
+    Amounts, ArraySpec, Ask, AskBody, AugmentSpec, Bytes, CheckpointSpec, Class, Command,
+    CommandId, DataSpec, Direct, DirectiveBody, DirectiveId, Estimate, GpuAmount, GpuTime, JobId,
+    JobSpec, Maintenance, Millis, Policy, Processes, PromoteAfter, RetrySpec, Role, Rule, RuleMode,
+    Rung, Shape, Span, Tasks, TeamSpec, Timestamp,
 };
 
 use super::nodes::{LICENSE, PARTITIONS, type_name};
@@ -96,7 +96,11 @@ impl Storm {
     }
 
     fn trainer_asks(&mut self, job: JobId) -> Checked {
-        let active = self.server.state.job(job).and_then(|job| job.state.active());
+        let active = self
+            .server
+            .state
+            .job(job)
+            .and_then(|job| job.state.active());
         let Some(attempt) = active.map(|active| active.attempt) else {
             return Ok(());
         };

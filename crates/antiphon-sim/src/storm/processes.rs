@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_kernel::{JobState, is_current, pending_directives};
 use antiphon_types::{
-    Ack, AckBody, Allocation, AttemptId, Bytes, Checkpoint, Diagnosis, DirectiveBody, DirectiveId, Exit,
-    ExitClass, Finding, JobId, JobSpec, Millis, NodeName, Observation, Remedy, Rule, TaskId,
+    Ack, AckBody, Allocation, AttemptId, Bytes, Checkpoint, Diagnosis, DirectiveBody, DirectiveId,
+    Exit, ExitClass, Finding, JobId, JobSpec, Millis, NodeName, Observation, Remedy, Rule, TaskId,
     Timestamp, Verdict,
 };
 

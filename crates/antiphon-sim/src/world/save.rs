@@ -257,7 +257,7 @@ impl World<'_> {
             StopCause::Cancel | StopCause::Limit => Cause::GivenUp,
             StopCause::GangBroken { .. } | StopCause::Straggler { .. } | StopCause::Hang => {
                 Cause::Hardware
-            },
+            }
         }
     }
 }

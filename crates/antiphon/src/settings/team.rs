@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use antiphon_types::{Amounts, GpuAmount, GpuTime, Millis, TeamSpec};
+use antiphon_types::{Amounts, GpuAmount, GpuTime, Millis, Rule, RuleMode, TeamSpec};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -28,6 +28,9 @@ pub(super) struct TeamFile {
     limit: Option<ByType<f64>>,
     /// GPU-hours a week: `"1000h"`, or by type.
     budget: Option<ByType<String>>,
+    /// How far rules of the two-way loop may go in its jobs, by rule.
+    #[serde(default)]
+    rules: BTreeMap<Rule, RuleMode>,
 }
 
 const fn one() -> u32 {
@@ -64,6 +67,7 @@ impl TeamFile {
             quota: amounts(self.quota.as_ref()).map_err(|why| of("quota", why))?,
             limit: amounts(self.limit.as_ref()).map_err(|why| of("limit", why))?,
             budget,
+            rules: self.rules.clone(),
         })
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{
-    AckBody, AskBody, DirectiveBody, ExitClass, Millis, Remedy, Rule, Verdict,
-};
+use antiphon_types::{AckBody, AskBody, DirectiveBody, ExitClass, Millis, Remedy, Rule, Verdict};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -230,15 +228,20 @@ fn found() -> impl Strategy<Value = Step> {
         1 => Just(Verdict::Noise),
         1 => Just(Verdict::Cleared),
     ];
-    (any::<usize>(), rule(), any::<u8>(), verdict, vec(remedy(), 0..=3)).prop_map(
-        |(job, rule, subject, verdict, remedies)| Step::Found {
+    (
+        any::<usize>(),
+        rule(),
+        any::<u8>(),
+        verdict,
+        vec(remedy(), 0..=3),
+    )
+        .prop_map(|(job, rule, subject, verdict, remedies)| Step::Found {
             job,
             rule,
             subject,
             verdict,
             remedies,
-        },
-    )
+        })
 }
 
 fn ask() -> impl Strategy<Value = AskBody> {

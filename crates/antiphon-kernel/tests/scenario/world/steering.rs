@@ -64,7 +64,10 @@ impl World {
             },
         };
         let attempt = self.attempt(self.id(job));
-        self.input(Body::Observation(Observation::Acknowledged { attempt, ack }));
+        self.input(Body::Observation(Observation::Acknowledged {
+            attempt,
+            ack,
+        }));
     }
 
     /// `s1:law` or `s1:law:s0` with a parent.
