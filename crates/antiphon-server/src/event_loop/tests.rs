@@ -210,6 +210,7 @@ async fn a_decision_that_breaks_off_half_folded_leaves_the_state_as_it_was() {
                 id: DirectiveId(99),
                 body: antiphon_types::DirectiveBody::Checkpoint,
                 attempt: None,
+                cause: antiphon_types::DirectiveCause::Person,
                 reason: String::new(),
                 cause: antiphon_types::DirectiveCause::default(),
                 at: state.now(),

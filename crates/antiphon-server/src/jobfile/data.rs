@@ -286,3 +286,87 @@ fn shard(
     })?;
     Ok((id.to_owned(), origin))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobfile::{from_value, read};
+
+    #[test]
+    fn rules_not_named_follow_the_default_or_are_left_out() {
+        let file = read(
+            "name = \"a\"\n[rules]\ndefault = \"approve\"\nshard = \"auto\"",
+            Format::Toml,
+        );
+        let of = rules(file.unwrap().rules.as_ref());
+        assert_eq!(of[&Rule::Shard], RuleMode::Auto);
+        assert_eq!(of[&Rule::Hang], RuleMode::Approve);
+        assert_eq!(of.len(), Rule::ALL.len());
+        let file = read("name = \"a\"\n[rules]\nshard = \"observe\"", Format::Toml);
+        let of = rules(file.unwrap().rules.as_ref());
+        assert_eq!(of, BTreeMap::from([(Rule::Shard, RuleMode::Observe)]));
+    }
+
+    #[test]
+    fn a_rule_that_does_not_exist_names_the_nearest() {
+        let error = read("name = \"a\"\n[rules]\nshards = \"auto\"", Format::Toml).unwrap_err();
+        assert_eq!((error.code, error.at.as_str()), ("AP0201", "rules.shards"));
+        assert_eq!(error.help, "did you mean `shard`?");
+    }
+
+    #[test]
+    fn a_shard_file_is_read_in_the_words_that_people_use() {
+        let text = "shards:\n- id: cardio_001\n  source: books\n  type: factual\n  size_mb: 45\n  hardness_score: 0.7\n\
+                    - id: neuro_002\n  category: reasoning\n  temperature: 0.8\n  parents: [neuro_001]\n  colour: red\n";
+        let (shards, warnings) = read_shards(text, Format::Yaml).unwrap();
+        let cardio = shards["cardio_001"].spec("cardio_001").unwrap();
+        assert_eq!(
+            (cardio.category.as_str(), cardio.source.as_str()),
+            ("factual", "books")
+        );
+        let neuro = shards["neuro_002"].spec("neuro_002").unwrap();
+        assert_eq!(neuro.temperature_milli, Some(800));
+        assert_eq!(neuro.parents, ["neuro_001"]);
+        assert_eq!(
+            warnings,
+            ["shard `neuro_002`: `colour` is not known and passed over"]
+        );
+    }
+
+    #[test]
+    fn a_shard_file_with_one_id_twice_is_refused() {
+        let error = read_shards("shards: [{id: a}, {id: a}]", Format::Yaml).unwrap_err();
+        assert_eq!(error.what, "`shards[1]`: the id `a` stands there twice");
+        let error = read_shards("shards: [{source: a}]", Format::Yaml).unwrap_err();
+        assert_eq!(error.what, "`shards[0]`: it has no id");
+        let error = read_shards("shard: a", Format::Yaml).unwrap_err();
+        assert_eq!(error.what, "`shards`: there is no such list");
+    }
+
+    #[test]
+    fn methods_have_defaults_and_a_temperature_that_can_be() {
+        let file = |temperature: f64| {
+            from_value(serde_json::json!({
+                "name": "a",
+                "augment": { "paraphrase": { "command": ["p"], "temperature": temperature } },
+            }))
+            .unwrap()
+        };
+        let spec = data(None, &file(0.7).augment).unwrap();
+        let method = &spec.augment["paraphrase"];
+        assert_eq!((method.temperature_milli, method.count), (700, 200));
+        assert_eq!((method.cpus, method.runs_max), (1, 3));
+        let error = data(None, &file(-1.0).augment).unwrap_err();
+        assert_eq!(
+            error.what,
+            "`augment.paraphrase.temperature`: -1 is no temperature"
+        );
+    }
+
+    #[test]
+    fn a_shard_file_is_nothing_that_a_server_reads() {
+        let file = read("name = \"a\"\n[data]\nshards = \"s.yaml\"", Format::Toml).unwrap();
+        let error = data(file.data.as_ref(), &BTreeMap::new()).unwrap_err();
+        assert_eq!((error.code, error.at.as_str()), ("AP0202", "data.shards"));
+    }
+}
