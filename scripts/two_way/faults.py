@@ -40,7 +40,8 @@ KINDS = (
 LIMIT_S = 300.0
 #: Steps between which faults strike.
 FIRST, LAST = 30, 200
-SLOWER = 8.0
+#: A node that throttles, or whose link fails: most runs would not end in time.
+SLOWER = 40.0
 PART = f"""\
 ## Faults
 
