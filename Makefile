@@ -9,7 +9,7 @@ TORCH := target/torch-venv
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust storm test-python test-torch lint bench bench-full results clean
+.PHONY: demo test test-rust storm test-python test-torch test-two-way lint bench bench-full results proof clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -51,6 +51,18 @@ test-python: $(VENV)/quickstart
 # Real trainers, snapshots and gangs of processes. Everything runs on the CPU; a GPU that is there stays unused.
 test-torch: $(TORCH)/installed
 	cd python/tests_torch && CUDA_VISIBLE_DEVICES= HF_HUB_OFFLINE=1 timeout 600 ../../$(TORCH)/bin/python -m unittest discover
+
+# The mix of data on a real trainer with a real server, in one scenario and at one seed.
+test-two-way: $(TORCH)/installed
+	cargo build --quiet --bin antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
+
+## The two-way loop at full size: writes docs/reference/two-way.md. Takes hours, and picks up where it was stopped.
+proof: $(TORCH)/installed
+	cargo build --quiet --release --bin antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/starve.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/release/antiphon
 
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.
 bench:
