@@ -212,7 +212,6 @@ async fn a_decision_that_breaks_off_half_folded_leaves_the_state_as_it_was() {
                 attempt: None,
                 cause: antiphon_types::DirectiveCause::Person,
                 reason: String::new(),
-                cause: antiphon_types::DirectiveCause::default(),
                 at: state.now(),
                 ack: None,
             };
