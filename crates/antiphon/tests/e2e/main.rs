@@ -16,4 +16,5 @@ mod refusals;
 mod replay;
 mod server;
 mod story;
+mod two_way;
 mod why;

@@ -1,0 +1,137 @@
+//! The two-way loop as a trainer and a person see it: asks and their answers, directives and their undoing, where data came
+//! from. What rules conclude is the signal crate's.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, request, wait};
+
+/// A job that runs and tells its token.
+const SCRIPT: &str = "echo $ANTIPHON_JOB_TOKEN > token.part; mv token.part token; sleep 600";
+
+struct Trainer {
+    address: String,
+    bearer: String,
+    seq: u64,
+}
+
+impl Trainer {
+    fn of(server: &Server) -> Self {
+        let token = server.dir().join("token");
+        wait("the job's token", || token.exists(), String::new);
+        let read = |path| fs::read_to_string(path).unwrap().trim().to_owned();
+        Self {
+            address: read(server.state_dir().join("address")),
+            bearer: format!("Bearer {}", read(token)),
+            seq: 0,
+        }
+    }
+
+    fn send(&mut self, more: &Value) -> Value {
+        let mut batch = json!({"attempt": 1, "boot": "b", "seq": self.seq, "cursor": 0});
+        for (key, value) in more.as_object().unwrap() {
+            batch[key] = value.clone();
+        }
+        self.seq += 1;
+        let headers = [
+            ("authorization", self.bearer.as_str()),
+            ("content-type", "application/json"),
+        ];
+        let path = "/v1/jobs/job-1/signals";
+        let (status, text) = request(&self.address, "POST", path, &headers, &batch.to_string());
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn start() -> (Server, Trainer) {
+    let server = Server::start();
+    server.write(
+        "shards.yaml",
+        "shards:\n- id: neuro_001\n  source: books\n  type: reasoning\n- id: neuro_002\n  parents: [neuro_001]\n  \
+         generator: paraphraser\n  temperature: 0.8\n  category: reasoning\n",
+    );
+    let head = "[data]\nshards = \"shards.yaml\"\n[resources]\ngpus = 1";
+    server.submit("a", head, SCRIPT);
+    server.wait_for("job-1", "running");
+    let mut trainer = Trainer::of(&server);
+    let shards = json!({"neuro_003": {"category": "reasoning", "parents": ["neuro_001"]}});
+    trainer.send(&json!({"attach": {"step": 0, "shards": shards}}));
+    (server, trainer)
+}
+
+#[test]
+fn asks_are_answered_in_the_reply_with_a_reason() {
+    let (server, mut trainer) = start();
+    let asks = json!([
+        {"ask": "time", "more_ms": 1000},
+        {"ask": "protection", "during_ms": 60_000, "reason": "saving"},
+        {"ask": "samples"},
+        {"ask": "tea"},
+    ]);
+    let reply = trainer.send(&json!({"asks": asks}));
+    let answers = [
+        (false, "job-1 does not get 1s more: it has no time limit"),
+        (
+            true,
+            "it is not preempted for 1m00s, unless a quota waits for too long",
+        ),
+        (false, "`samples` needs `category`"),
+        (
+            false,
+            "there is no ask `tea`: there are gpus, time, samples, pause, protection",
+        ),
+    ];
+    for (index, (granted, reason)) in answers.into_iter().enumerate() {
+        let answer = &reply["answers"][index];
+        assert_eq!(answer["granted"], granted, "{answer}");
+        assert_eq!(answer["reason"], reason);
+    }
+    server.ok(&["cancel", "job-1"]);
+}
+
+#[test]
+fn a_directive_reaches_the_trainer_and_is_taken_back() {
+    let (server, mut trainer) = start();
+    server.ok(&["direct", "a", "set_weights", "neuro_002=0.5"]);
+    server.ok(&["direct", "a", "drain", "task=3", "share=0.5", "steps=2"]);
+    let sent = &trainer.send(&json!({}))["directives"];
+    assert_eq!(sent[0]["weights"], json!({"neuro_002": 0.5}));
+    assert_eq!(
+        (
+            &sent[1]["do"],
+            &sent[1]["task"],
+            &sent[1]["share"],
+            &sent[1]["steps"]
+        ),
+        (&json!("drain"), &json!(3), &json!(0.5), &json!(2))
+    );
+    server.ok(&["undo", "a", "1"]);
+    let sent = &trainer.send(&json!({}))["directives"];
+    assert_eq!(sent[2]["weights"], json!({"neuro_002": 1.0}));
+    assert!(
+        server
+            .refused(&["undo", "a", "1"])
+            .contains("#3 has undone it")
+    );
+    let refused = server.refused(&["approve", "a", "shard"]);
+    assert!(refused.contains("AP0126"), "{refused}");
+    server.ok(&["cancel", "job-1"]);
+}
+
+#[test]
+fn provenance_draws_ancestors_and_siblings() {
+    let (server, _trainer) = start();
+    assert_eq!(
+        server.ok(&["provenance", "neuro_002"]),
+        "neuro_002  (reasoning; by paraphraser at temperature 0.8)  in job-1\n\
+         └─ neuro_001  (reasoning; from books)\n\
+         siblings\n  neuro_003  (reasoning)\n"
+    );
+    let family = server.json(&["provenance", "neuro_001", "--job", "a"]);
+    assert_eq!(family["children"][1]["id"], "neuro_003");
+    let refused = server.refused(&["provenance", "nobody"]);
+    assert!(refused.contains("AP0508"), "{refused}");
+    server.ok(&["cancel", "job-1"]);
+}
