@@ -60,9 +60,11 @@ class Server:
     ) -> None:
         if self.process is None or self.process.poll() is not None:
             return
-        for job in self.jobs():
-            if job["state"] not in ENDED:
-                self.call("cancel", job["id"])
+        left = [job["id"] for job in self.jobs() if job["state"] not in ENDED]
+        for job in left:
+            self.call("cancel", job)
+        # A server that is gone before its jobs leaves them running.
+        self.wait("the last jobs to end", lambda: all(self.state_of(job) in ENDED for job in left))
         self.process.terminate()
         self.process.wait(timeout=60)
 
@@ -109,12 +111,12 @@ class Server:
             known = self.job(job)
             for finding in known["findings"]:
                 found.setdefault("/".join(finding[key] for key in ("rule", "subject", "verdict")), finding["at_ms"])
-            return known["state"] in ENDED
+            return known["summary"]["state"] in ENDED
 
         self.wait(f"{job} to end", ended)
         known = self.job(job)
-        if known["state"] != "succeeded":
-            raise SystemExit(f"{job} has {known['state']}:\n{self.call('logs', job).stdout[-4000:]}")
+        if known["summary"]["state"] != "succeeded":
+            raise SystemExit(f"{job} has {known['summary']['state']}:\n{self.call('logs', job).stdout[-4000:]}")
         return {**known, "found_ms": found}
 
     def state_of(self, job: str) -> str:
