@@ -16,6 +16,9 @@ from typing import Any
 PATIENCE_S = 900.0
 #: Between two looks, each of which starts a process: more often would take the trainer's processor.
 POLL_S = 2.0
+#: A job of seconds stands for one of hours: a step here takes a twelfth of a second and not one, and so does what the
+#: policy counts in time. A minute between two changes by one rule becomes five seconds, three ticks either way.
+CONFIGURATION = "[policy]\nrule_cool_down_ms = 5000\n"
 ENDED = ("succeeded", "failed", "canceled")
 #: How far the rules may go where nothing else is said.
 SHARD_ALONE = {"shard": "auto"}
@@ -28,7 +31,9 @@ class Server:
         self.binary = binary
         self.directory = directory
         shutil.rmtree(directory, ignore_errors=True)
-        (directory / "config").mkdir(parents=True)
+        config = directory / "config" / "antiphon"
+        config.mkdir(parents=True)
+        (config / "antiphon.toml").write_text(CONFIGURATION, encoding="utf-8")
         self.state = directory / "state"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
         self.environment["ANTIPHON_STATE_DIR"] = str(self.state)
