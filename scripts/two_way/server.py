@@ -16,6 +16,9 @@ from typing import Any
 PATIENCE_S = 900.0
 #: Between two looks, each of which starts a process: more often would take the trainer's processor.
 POLL_S = 2.0
+#: A job of seconds stands for one of hours: a step here takes a twelfth of a second and not one, and so does what the
+#: policy counts in time. A minute between two changes by one rule becomes five seconds, three ticks either way.
+CONFIGURATION = "[policy]\nrule_cool_down_ms = 5000\n"
 ENDED = ("succeeded", "failed", "canceled")
 #: How far the rules may go where nothing else is said.
 SHARD_ALONE = {"shard": "auto"}
@@ -28,7 +31,9 @@ class Server:
         self.binary = binary
         self.directory = directory
         shutil.rmtree(directory, ignore_errors=True)
-        (directory / "config").mkdir(parents=True)
+        config = directory / "config" / "antiphon"
+        config.mkdir(parents=True)
+        (config / "antiphon.toml").write_text(CONFIGURATION, encoding="utf-8")
         self.state = directory / "state"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
         self.environment["ANTIPHON_STATE_DIR"] = str(self.state)
@@ -60,9 +65,11 @@ class Server:
     ) -> None:
         if self.process is None or self.process.poll() is not None:
             return
-        for job in self.jobs():
-            if job["state"] not in ENDED:
-                self.call("cancel", job["id"])
+        left = [job["id"] for job in self.jobs() if job["state"] not in ENDED]
+        for job in left:
+            self.call("cancel", job)
+        # A server that is gone before its jobs leaves them running.
+        self.wait("the last jobs to end", lambda: all(self.state_of(job) in ENDED for job in left))
         self.process.terminate()
         self.process.wait(timeout=60)
 
@@ -109,12 +116,12 @@ class Server:
             known = self.job(job)
             for finding in known["findings"]:
                 found.setdefault("/".join(finding[key] for key in ("rule", "subject", "verdict")), finding["at_ms"])
-            return known["state"] in ENDED
+            return known["summary"]["state"] in ENDED
 
         self.wait(f"{job} to end", ended)
         known = self.job(job)
-        if known["state"] != "succeeded":
-            raise SystemExit(f"{job} has {known['state']}:\n{self.call('logs', job).stdout[-4000:]}")
+        if known["summary"]["state"] != "succeeded":
+            raise SystemExit(f"{job} has {known['summary']['state']}:\n{self.call('logs', job).stdout[-4000:]}")
         return {**known, "found_ms": found}
 
     def state_of(self, job: str) -> str:
