@@ -17,7 +17,7 @@ demo: $(VENV)/quickstart
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
-test: lint test-rust storm test-python test-torch demo
+test: lint test-rust storm test-python test-torch test-two-way demo
 
 lint: $(VENV)/quickstart $(VENV)/checks
 	cargo fmt --all --check
@@ -68,6 +68,7 @@ proof: $(TORCH)/installed
 bench:
 	cargo bench --quiet -p antiphon-kernel --bench decisions
 	cargo bench --quiet -p antiphon-signals --bench in_process
+	cargo bench --quiet -p antiphon-server --bench signals
 	cargo bench --quiet -p antiphon-sim --bench million -- --jobs 50000
 	cargo bench --quiet -p antiphon --bench local
 
@@ -75,6 +76,7 @@ bench:
 bench-full:
 	cargo bench --quiet -p antiphon-kernel --bench decisions -- --runs 5 --starts 200000
 	cargo bench --quiet -p antiphon-signals --bench in_process -- --runs 5 --signals 50000000
+	cargo bench --quiet -p antiphon-server --bench signals -- --runs 5 --seconds 30
 	cargo bench --quiet -p antiphon-sim --bench million
 	cargo bench --quiet -p antiphon --bench local -- --runs 3 --slurm-runs 3 --seconds 100 --commands 50
 

@@ -179,7 +179,7 @@ class Sender:
             if parcel.shards:
                 fields["attach"]["shards"] = {name: self._plain(origin) for name, origin in parcel.shards.items()}
         fields["dropped"] = parcel.dropped
-        fields["signals"] = [self._plain(signal) for signal in parcel.signals]
+        fields["signals"] = [_mark(signal, self._plain(signal)) for signal in parcel.signals]
         fields["checkpoints"] = [self._plain(checkpoint) for checkpoint in parcel.checkpoints]
         fields["acks"] = parcel.acks
         if parcel.asks:
@@ -279,6 +279,13 @@ class Sender:
                 self._endpoint.url,
                 why,
             )
+
+
+def _mark(signal: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """Says that a loss is no number. JSON cannot carry one: to the server it would look like none at all."""
+    if signal.get("loss") is not None and plain.get("loss", 0) is None:
+        plain["not_finite"] = True
+    return plain
 
 
 def plain_value(value: object) -> object:

@@ -152,6 +152,15 @@ class Sending(Served):
         until(lambda: self.server.all_of("signals"), "the signal")
         self.assertEqual(self.server.all_of("signals"), [{"task": 0, "step": 1, "loss": 2.5}])
 
+    def test_a_loss_that_is_no_number_says_so(self) -> None:
+        job = self.attach()
+        job.signal(1, loss=float("inf"), step_ms=5)
+        job.signal(2, step_ms=5)
+        until(lambda: len(self.server.all_of("signals")) == 2, "both signals")
+        diverged, silent = self.server.all_of("signals")
+        self.assertEqual(diverged, {"task": 0, "step": 1, "loss": None, "step_ms": 5, "not_finite": True})
+        self.assertNotIn("not_finite", silent)
+
     def test_another_rank_reports_its_task_and_asks_for_no_directives(self) -> None:
         self.server.directives = [SET_WEIGHTS]
         job = self.attach(rank=2)

@@ -66,28 +66,34 @@ pub(crate) fn tell(
     };
     let moved: Vec<usize> = (0..new.len()).filter(moved).collect();
     let weights = table(stream, watched, &new, whole);
-    for (category, evidence) in &starved.begun {
-        let name = stream.category_names.name(*category);
+    for begun in &starved.begun {
+        let name = stream.category_names.name(begun.category);
         let raised = stream.shards.iter().enumerate().any(|(index, shard)| {
-            shard.category == *category && new[index] > old[index] && watched[index].trusted()
+            shard.category == begun.category && new[index] > old[index] && watched[index].trusted()
         });
         let raise = raised.then(|| Remedy::Direct(weights.clone()));
         let augment = Remedy::Augment {
             of: name.to_owned(),
         };
+        // More weight costs nothing, so it goes first; what does not help is not tried in place of more data again.
+        let mut remedies: Vec<Remedy> = raise.into_iter().chain([augment]).collect();
+        if begun.still {
+            remedies.reverse();
+        }
         said.push(Conclusion {
             rule: Rule::Shard,
             subject: name.to_owned(),
             verdict: Verdict::Starving,
-            evidence: evidence.clone(),
+            evidence: begun.evidence.clone(),
             step: stream.step(),
-            remedies: raise.into_iter().chain([augment]).collect(),
+            remedies,
         });
     }
     if moved.is_empty() {
         return said;
     }
-    if starved.begun.is_empty() {
+    // Told with the weights of a category that has just begun to starve, else by itself.
+    if starved.begun.iter().all(|begun| begun.still) {
         said.push(Conclusion {
             rule: Rule::Shard,
             subject: String::new(),

@@ -219,7 +219,16 @@ impl ShardRule {
         stream: &Stream,
     ) -> Conclusion {
         let shard = &stream.shards[index];
+        let category = stream.category_names.name(shard.category);
+        let others = stream.shards.iter().zip(&self.watched).enumerate();
+        let bereft = !others
+            .filter(|(other, (with, _))| *other != index && with.category == shard.category)
+            .any(|(_, (_, watched))| watched.trusted());
         let share = match verdict {
+            // What is known by heart still keeps its category from being forgotten, where nothing else is left to.
+            Verdict::Duplicate if bereft && !category.is_empty() => {
+                budget(shard, stream).max(mix::FLOOR)
+            }
             Verdict::Duplicate => budget(shard, stream),
             _ => 0.0,
         };
@@ -242,15 +251,14 @@ impl ShardRule {
             }
         };
         let mut remedies = vec![Remedy::Direct(remedy)];
-        let category = stream.category_names.name(shard.category);
-        let left = stream.shards.iter().zip(&self.watched);
-        let bereft = !left
-            .filter(|(other, _)| other.category == shard.category)
-            .any(|(_, watched)| watched.trusted());
         if bereft && !category.is_empty() {
-            remedies.push(Remedy::Augment {
+            let augment = Remedy::Augment {
                 of: category.to_owned(),
-            });
+            };
+            // Noise goes first of all. A shard that is only worn out makes way for fresh samples, and the mix that is told
+            // next takes its weight.
+            let place = usize::from(verdict == Verdict::Noise);
+            remedies.insert(place, augment);
         }
         let last = if bereft {
             "; no shard of its category is left"

@@ -21,7 +21,9 @@ const STILL_SHARE: f64 = 0.1;
 const OTHERS_IMPROVED_MIN: f64 = 0.05;
 /// One that has fallen by at least this share of what the others have is not behind: it has arrived.
 const FELL_SHARE_MAX: f64 = 0.5;
-/// Ticks until the same category is said to starve again.
+/// Ticks in which more weight has to help; if it does not, more data is asked for.
+const WEIGHT_TICKS: u64 = 4;
+/// Ticks until more data is asked for again.
 const COOL_DOWN_TICKS: u64 = 20;
 
 #[derive(Debug, Default)]
@@ -34,7 +36,9 @@ struct Hunger {
     ticks: u32,
     fed_ticks: u32,
     starves: bool,
-    told: Option<u64>,
+    /// How often it was told since it began, and at which tick last.
+    times: u32,
+    told: u64,
 }
 
 /// What the rule says of a tick.
@@ -42,10 +46,20 @@ struct Hunger {
 pub(crate) struct Starved {
     /// Whether it starves, by category.
     pub(crate) categories: Vec<bool>,
-    /// Those that are worth a finding now, with the numbers.
-    pub(crate) begun: Vec<(usize, String)>,
+    /// Those that are worth a finding now.
+    pub(crate) begun: Vec<Begun>,
     /// Those that no longer starve.
     pub(crate) cleared: Vec<Conclusion>,
+}
+
+/// A category that starves.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) category: usize,
+    /// The numbers.
+    pub(crate) evidence: String,
+    /// Whether it has had more weight for a while, in vain.
+    pub(crate) still: bool,
 }
 
 impl StarvingRule {
@@ -113,22 +127,26 @@ impl StarvingRule {
             match hungry {
                 Some(evidence) => {
                     (hunger.ticks, hunger.fed_ticks) = (hunger.ticks + 1, 0);
-                    let cool = hunger
-                        .told
-                        .is_none_or(|told| stream.ticks >= told + COOL_DOWN_TICKS);
+                    let pause = match hunger.times {
+                        0 => 0,
+                        1 => WEIGHT_TICKS,
+                        _ => COOL_DOWN_TICKS,
+                    };
                     hunger.starves |= hunger.ticks >= TICKS_IN_ROW;
-                    if hunger.starves && cool {
-                        hunger.told = Some(stream.ticks);
-                        starved.begun.push((
-                            index,
-                            format!("{evidence}; {} ticks in a row", hunger.ticks),
-                        ));
+                    if hunger.starves && stream.ticks >= hunger.told + pause {
+                        starved.begun.push(Begun {
+                            category: index,
+                            evidence: format!("{evidence}; {} ticks in a row", hunger.ticks),
+                            still: hunger.times > 0,
+                        });
+                        hunger.times += 1;
+                        hunger.told = stream.ticks;
                     }
                 }
                 None if judged => {
                     (hunger.ticks, hunger.fed_ticks) = (0, hunger.fed_ticks + 1);
                     if hunger.starves && hunger.fed_ticks >= TICKS_IN_ROW {
-                        hunger.starves = false;
+                        (hunger.starves, hunger.times) = (false, 0);
                         starved.cleared.push(Conclusion {
                             rule: Rule::Shard,
                             subject: name.to_owned(),
