@@ -1,7 +1,12 @@
 //! The convergence rule: how far a run still has to go, and whether going on is worth it.
 //!
 //! It looks at held-out losses (probes) where the trainer reports them, else at the training loss: a probe is the same
-//! rows each time and has no sampling noise. [`fit`] says what remains and where the loss ends; what is told:
+//! rows each time and has no sampling noise. A falling curve is fitted to them (`fit.rs`): what remains, where the loss ends.
+//!
+//! On 68 real curves with probes (`tests/data`, `scripts/curves.py`) the steps that remain at half-way are told with a
+//! median error of 14.8 %, and the 80 % interval holds the truth in 78 % of them; on the half that did not shape the
+//! rule 14.2 % and 72 %. From the training loss alone it is 33 % and 92 %: where batches are small, noise decides when
+//! a smoothed loss first touches a target. What is told:
 //!
 //! | verdict | when | what would help |
 //! | --- | --- | --- |
