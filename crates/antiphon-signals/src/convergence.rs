@@ -1,7 +1,12 @@
 //! The convergence rule: how far a run still has to go, and whether going on is worth it.
 //!
 //! It looks at held-out losses (probes) where the trainer reports them, else at the training loss: a probe is the same
-//! rows each time and has no sampling noise. [`fit`] says what remains and where the loss ends; what is told:
+//! rows each time and has no sampling noise. A falling curve is fitted to them (`fit.rs`): what remains, where the loss ends.
+//!
+//! On 68 real curves with probes (`tests/data`; the other 16 are at their target by half-way) the steps that remain at half-way are told with a
+//! median error of 14.8 %, and the 80 % interval holds the truth in 78 % of them; on the half that did not shape the
+//! rule 14.2 % and 72 %. From the training loss alone it is 33 % and 92 %: where batches are small, noise decides when
+//! a smoothed loss first touches a target. What is told:
 //!
 //! | verdict | when | what would help |
 //! | --- | --- | --- |
@@ -9,7 +14,7 @@
 //! | `overfit` | the last 3 probes are above the best one by 3 deviations of their noise and 1 % of the fall, and rise, while the training loss falls | back to the best probe, or stop |
 //! | `off-track` | the 80 % interval of the loss at the end lies above the stated target | back to the start, without suspected shards |
 //! | `flat` | the last quarter of the steps brought less than 1.5 % of the fall, noise added | counts twice as far, or stop |
-//! | `near-end` | 95 % of the steps are done, or the loss is within 2 % of its end with 9 in 10 certainty | counts half |
+//! | `near-end` | 95 % of the steps are done, or with 9 in 10 certainty at most 5 % of them remain to within 2 % of the end's loss | counts half |
 //! | `improving` | the last quarter of the steps brought over a fifth of the whole fall | counts three quarters |
 //!
 //! The first that holds is told, once it held at two judgements in a row (a judgement every 2 % of the run) and differs
