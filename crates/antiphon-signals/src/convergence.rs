@@ -120,7 +120,8 @@ impl ConvergenceRule {
             return None;
         }
         let run = self.goal.total_steps.unwrap_or(step).max(step);
-        self.judge_at = step + 1 + (JUDGEMENT * run as f64) as u64;
+        let pause = 1 + (JUDGEMENT * run as f64) as u64;
+        self.judge_at = step.saturating_add(pause);
         self.judge(step)
     }
 
