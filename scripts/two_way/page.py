@@ -19,7 +19,8 @@ Runs = Mapping[str, Mapping[str, Sequence[Curve]]]
 INTRODUCTION = """\
 # The two-way loop, measured
 
-Written by `make proof` (`scripts/two_way/measure.py`); seeds {seeds}, {steps} steps each.
+Written by `make proof` (`scripts/two_way/measure.py`, which goes on where it was stopped) from what it has run so far;
+seeds {seeds}, {steps} steps each.
 
 ## The mix of data
 

@@ -6,8 +6,9 @@
 //! is its probe. Where a category has no probe, an older and weaker test is left: far above the others, and not falling while
 //! they do.
 
+use crate::robust::median;
 use crate::shard::Watched;
-use crate::sorted::{Sorted, median};
+use crate::sorted::Sorted;
 use crate::stream::{Mean, SAMPLES_MIN, Shard, Stream};
 
 /// A gap of this many nats is suspicious: e times as surprising as the category, for each token.
@@ -75,10 +76,10 @@ impl Tick {
             .copied()
             .filter(|gap| gap.abs() <= GAP_MIN)
             .collect();
-        let middle = median(healthy.clone()).unwrap_or(0.0);
-        let deviations = healthy.iter().map(|gap| (gap - middle).abs()).collect();
+        let middle = median(&mut healthy.clone()).unwrap_or(0.0);
+        let mut deviations: Vec<f64> = healthy.iter().map(|gap| (gap - middle).abs()).collect();
         // Two shards differ; that says nothing of how much shards differ.
-        let deviation = median(deviations).filter(|_| healthy.len() > 2);
+        let deviation = median(&mut deviations).filter(|_| healthy.len() > 2);
         Self {
             threshold: GAP_MIN.max(DEVIATIONS * deviation.unwrap_or(0.0)),
             gaps: gaps.into_iter().map(Sorted::new).collect(),

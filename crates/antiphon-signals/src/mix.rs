@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use antiphon_types::{DirectiveBody, Remedy, Rule, Verdict};
 
 use crate::conclusion::Conclusion;
+use crate::robust::median;
 use crate::shard::{Standing, TRIAL_SHARE, Watched};
-use crate::sorted::median;
 use crate::starving::Starved;
 use crate::stream::{Shard, Stream};
 
@@ -197,7 +197,7 @@ fn merits(stream: &Stream, members: &[Vec<usize>], starving: &[bool]) -> Vec<f64
         .map(|category| category.improved().map(|nats| nats.max(0.0)))
         .collect();
     let present = || (0..members.len()).filter(|category| !members[*category].is_empty());
-    let usual = median(improved.iter().flatten().copied().collect()).unwrap_or(0.0);
+    let usual = median(&mut improved.iter().flatten().copied().collect::<Vec<_>>()).unwrap_or(0.0);
     let best = improved.iter().flatten().copied().fold(usual, f64::max);
     let improvement = |category: usize| {
         let nats = if starving.get(category).is_some_and(|starves| *starves) {

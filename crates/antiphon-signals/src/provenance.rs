@@ -10,8 +10,8 @@ use antiphon_types::{DirectiveBody, Remedy, Rule, ShardOrigin, Verdict};
 
 use crate::conclusion::Conclusion;
 use crate::context::Context;
+use crate::robust::median;
 use crate::signal::{Signal, finite};
-use crate::sorted::median;
 use crate::stream::Stream;
 
 /// A spike is so many median absolute deviations above the median.
@@ -78,9 +78,10 @@ impl Norms {
         self.since += 1;
         if self.since >= DRAWN_EVERY && self.recent.len() >= NORMS_MIN {
             self.since = 0;
-            let middle = median(self.recent.iter().copied().collect()).unwrap_or(0.0);
+            let middle =
+                median(&mut self.recent.iter().copied().collect::<Vec<_>>()).unwrap_or(0.0);
             let away = self.recent.iter().map(|norm| (norm - middle).abs());
-            let deviation = median(away.collect()).unwrap_or(0.0);
+            let deviation = median(&mut away.collect::<Vec<_>>()).unwrap_or(0.0);
             let limit = (middle + DEVIATIONS * deviation).max(TIMES_MIN * middle);
             self.limit = (limit > 0.0).then_some(limit);
         }

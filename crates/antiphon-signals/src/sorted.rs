@@ -1,9 +1,4 @@
-//! Medians and extremes that one odd member does not move.
-
-/// The middle of some numbers; between the two middle ones of an even count.
-pub(crate) fn median(numbers: Vec<f64>) -> Option<f64> {
-    Sorted::new(numbers).middle(None)
-}
+//! Medians and extremes of the others: of numbers without one of them.
 
 /// Numbers in order, to be asked about without one of them.
 #[derive(Debug)]
@@ -26,7 +21,9 @@ impl Sorted {
             .ok()
     }
 
-    fn middle(&self, without: Option<usize>) -> Option<f64> {
+    /// The median of the others.
+    pub(crate) fn median_without(&self, number: f64) -> Option<f64> {
+        let without = self.find(number);
         let count = self.0.len() - usize::from(without.is_some());
         let at =
             |index: usize| self.0[index + usize::from(without.is_some_and(|gone| index >= gone))];
@@ -35,11 +32,6 @@ impl Sorted {
             _ if count.is_multiple_of(2) => Some(f64::midpoint(at(count / 2 - 1), at(count / 2))),
             _ => Some(at(count / 2)),
         }
-    }
-
-    /// The median of the others.
-    pub(crate) fn median_without(&self, number: f64) -> Option<f64> {
-        self.middle(self.find(number))
     }
 
     /// The least of the others.
@@ -71,6 +63,5 @@ mod tests {
         assert_eq!(Sorted::new(vec![7.0]).lowest_without(7.0), None);
         assert_eq!(Sorted::new(vec![7.0]).highest_without(7.0), None);
         assert_eq!(Sorted::new(vec![7.0]).median_without(7.0), None);
-        assert_eq!(median(vec![]), None);
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! A signal without a shard and without a probe is about a step of one task: each rule over steps sees it.
 
-use std::collections::BTreeMap;
-
-use antiphon_types::{AttemptId, Bytes, Finding, Millis, ShardOrigin, Timestamp, Verdict};
+use antiphon_types::{AttemptId, Bytes, Finding, Millis, Timestamp, Verdict};
 
 use crate::conclusion::Conclusion;
 use crate::context::Context;
@@ -109,12 +107,6 @@ impl JobWindow {
         self.context = context;
         self.stream.tell_origins(&self.context);
         self.shards.tell_context(&mut self.stream, &self.context);
-    }
-
-    /// Adds to what is known of where shards came from, as a trainer says it when it attaches.
-    pub fn learn_origins(&mut self, shards: BTreeMap<String, ShardOrigin>) {
-        self.context.shards.extend(shards);
-        self.stream.tell_origins(&self.context);
     }
 
     /// What is known besides the signals.

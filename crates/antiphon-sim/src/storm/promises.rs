@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_kernel::JobState;
+use antiphon_kernel::{Job, JobState};
 use antiphon_types::{
     Action, AttemptId, Body, Command, Event, JobId, Maintenance, Millis, NodeName, NodeSpec,
     Observation, StopCause, Timestamp,
@@ -216,8 +216,12 @@ impl Storm {
             if job.state.is_ended() {
                 let canceled = matches!(job.state, JobState::Canceled { .. });
                 let asked = promises.canceled.contains(id);
-                // A data job is canceled with the job that it makes data for.
-                must(canceled == asked || job.makes_data_for.is_some(), || {
+                // A data job is canceled with the job that it makes data for, or once that one needs no more.
+                let with_parent = job.makes_data_for.is_some_and(|parent| {
+                    let ended = |parent: &Job| parent.state.is_ended();
+                    promises.canceled.contains(&parent) || state.job(parent).is_none_or(ended)
+                });
+                must(canceled == asked || (canceled && with_parent), || {
                     format!(
                         "{id} is {}; whether it was canceled: {asked}",
                         job.state.name()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_kernel::{JobState, Mode, StopPhase};
+use antiphon_kernel::{Job, JobState, Mode, StopPhase};
 use antiphon_types::*;
 
 use super::World;
@@ -99,11 +99,17 @@ impl World {
             } else if job.state.is_ended() {
                 let canceled = matches!(job.state, JobState::Canceled { .. });
                 let asked = self.promises.canceled.contains(&job.id);
-                // A data job is canceled with the job that it makes data for.
+                // A data job is canceled with the job that it makes data for, or once that one needs no more.
+                let with_parent = job.makes_data_for.is_some_and(|parent| {
+                    let ended = |parent: &Job| parent.state.is_ended();
+                    self.promises.canceled.contains(&parent)
+                        || self.state.job(parent).is_none_or(ended)
+                });
                 assert!(
-                    canceled == asked || job.makes_data_for.is_some(),
-                    "{}",
-                    job.id
+                    canceled == asked || (canceled && with_parent),
+                    "{} is {}",
+                    job.id,
+                    job.state.name()
                 );
                 self.promises.ended.insert(job.id, job.state.clone());
             }
