@@ -66,8 +66,6 @@ pub struct Signal<'a> {
     pub rows_small: Option<f64>,
     /// Rows behind `gradient_big`.
     pub rows_big: Option<f64>,
-    /// Whether the device slows itself down: heat, power.
-    pub throttled: Option<bool>,
     /// Free bytes where checkpoints are written.
     pub disk_free_bytes: Option<f64>,
     /// Whether the run stands still to save a checkpoint.

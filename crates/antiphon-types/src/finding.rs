@@ -120,8 +120,6 @@ pub enum Verdict {
     ComputeBound,
     /// No step for too long while the sender lives.
     Hung,
-    /// The device slows itself down.
-    Throttled,
 }
 
 impl Verdict {
@@ -155,7 +153,6 @@ impl Verdict {
             Self::OptimizerBound => "optimizer-bound",
             Self::ComputeBound => "compute-bound",
             Self::Hung => "hung",
-            Self::Throttled => "throttled",
         }
     }
 }

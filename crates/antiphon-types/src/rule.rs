@@ -26,13 +26,11 @@ pub enum Rule {
     Bottleneck,
     /// No step for too long while the sender lives.
     Hang,
-    /// What the cluster demands of a trainer: throttling, a node that is emptied, an inference spike.
-    System,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Shard,
         Self::Provenance,
         Self::Straggler,
@@ -41,7 +39,6 @@ impl Rule {
         Self::Checkpoint,
         Self::Bottleneck,
         Self::Hang,
-        Self::System,
     ];
 
     /// The name as it stands in job files.
@@ -56,7 +53,6 @@ impl Rule {
             Self::Checkpoint => "checkpoint",
             Self::Bottleneck => "bottleneck",
             Self::Hang => "hang",
-            Self::System => "system",
         }
     }
 }

@@ -46,9 +46,6 @@ pub struct RulesFile {
     /// No step for too long while the sender lives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<ModeName>,
-    /// What the cluster demands of a trainer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system: Option<ModeName>,
 }
 
 /// What becomes of a rule's findings.
@@ -142,7 +139,6 @@ pub(super) fn rules(file: Option<&RulesFile>) -> BTreeMap<Rule, RuleMode> {
         Rule::Checkpoint => file.checkpoint,
         Rule::Bottleneck => file.bottleneck,
         Rule::Hang => file.hang,
-        Rule::System => file.system,
     };
     let mode = |name| match name {
         ModeName::Observe => RuleMode::Observe,
