@@ -1,7 +1,8 @@
 """Changes the number of ranks of a run without ending its processes: some leave, or some are forked, the rest go on.
 
-A control process holds the rendezvous store and forks the ranks, after PyTorch is imported once. It stays outside the
-gang, so no rank takes the store along when it leaves. Around a change the loop saves and resumes a snapshot
+A control process forks the ranks, after PyTorch is imported once, and before them a process that holds the rendezvous
+store: the store runs threads, and a process forked while one of them holds a lock may wait for it for ever. Both stay
+outside the gang, so no rank takes the store along when it leaves. Around a change the loop saves and resumes a snapshot
 (`antiphon.ckpt`); here only processes and groups change. If a rank or the control process dies, all end with an error:
 the job is then relaunched from its last snapshot, as after any failure.
 
@@ -20,18 +21,23 @@ the job is then relaunched from its last snapshot, as after any failure.
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 POLL_S = 0.02
+# How often the store looks whether its control process still lives.
+STORE_POLL_S = 1.0
+_FORK = multiprocessing.get_context("fork")
 # Ranks of one gang meet within a collective; longer than this one of them is gone.
 MEET_TIMEOUT_S = 300.0
 
@@ -39,11 +45,12 @@ MEET_TIMEOUT_S = 300.0
 class Gang:
     """The ranks as one of them sees them. `rank` and `world` change with `resize`."""
 
-    def __init__(self, port: int, rank: int, world: int, generation: int, backend: str) -> None:
+    def __init__(self, port: int, orders: Connection, rank: int, world: int, generation: int, backend: str) -> None:
         self.rank = rank
         self.world = world
         self.generation = generation
         self._backend = backend
+        self._orders = orders
         self._timeout = timedelta(seconds=MEET_TIMEOUT_S)
         self._store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=self._timeout)
         self._form()
@@ -59,7 +66,7 @@ class Gang:
         dist.destroy_process_group()
         self.generation += 1
         if self.rank == 0:
-            self._store.set(_world_key(self.generation), str(ranks))
+            self._orders.send(ranks)
         self.world = ranks
         if self.rank >= ranks:
             return False
@@ -88,7 +95,7 @@ class Gang:
 
 
 class Control:
-    """Holds the store and forks the ranks; `run` returns an exit code once all of them have ended.
+    """Forks the store and the ranks; `run` returns an exit code once all ranks have ended.
 
     `prepare` is called once before the first fork: import there what takes long, and touch no GPU.
     """
@@ -110,43 +117,45 @@ class Control:
 
     def run(self) -> int:
         # The first use of FSDP2 imports these for seconds: once here, and not in every rank that is forked.
+        for module in ("torch._dynamo", "torch.distributed.fsdp"):
+            importlib.import_module(module)
 
         if self._prepare is not None:
             self._prepare()
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        store, port = _fork_store()
+        self._port = port
+        self._told, self._orders = _FORK.Pipe(duplex=False)
         earlier = signal.signal(signal.SIGTERM, self._pass_on)
         try:
             for rank in range(self._world):
-                self._fork(store.port, rank)
+                self._fork(rank)
             while self._processes:
-                self._look_for_resize(store)
+                if self._told.poll(POLL_S):
+                    self._resize(self._told.recv())
                 code = self._reap()
                 if code != 0:
-                    self._end_all()
                     return code
-                time.sleep(POLL_S)
             return 0
         finally:
             self._end_all()
             signal.signal(signal.SIGTERM, earlier)
+            store.kill()
+            store.join()
 
-    def _look_for_resize(self, store: Any) -> None:
-        key = _world_key(self._generation + 1)
-        if not store.check([key]):
-            return
+    def _resize(self, ranks: int) -> None:
         self._generation += 1
-        before, self._world = self._world, int(store.get(key))
-        for rank in range(before, self._world):
+        before, self._world = self._world, ranks
+        for rank in range(before, ranks):
             # The rank's earlier process may still be on its way out.
             leaving = self._processes.pop(rank, None)
             if leaving is not None:
                 leaving.join()
-            self._fork(store.port, rank)
+            self._fork(rank)
 
-    def _fork(self, port: int, rank: int) -> None:
-        process = multiprocessing.get_context("fork").Process(
+    def _fork(self, rank: int) -> None:
+        process = _FORK.Process(
             target=_in_rank,
-            args=(self._train, port, rank, self._world, self._generation, self._backend),
+            args=(self._train, self._port, self._orders, rank, self._world, self._generation, self._backend),
             name=f"rank-{rank}",
         )
         process.start()
@@ -174,15 +183,37 @@ class Control:
         self._processes.clear()
 
 
-def _in_rank(train: Callable[[Gang], None], port: int, rank: int, world: int, generation: int, backend: str) -> None:
+def _in_rank(
+    train: Callable[[Gang], None],
+    port: int,
+    orders: Connection,
+    rank: int,
+    world: int,
+    generation: int,
+    backend: str,
+) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
     os.environ["WORLD_SIZE"] = str(world)
-    gang = Gang(port, rank, world, generation, backend)
-    train(gang)
+    train(Gang(port, orders, rank, world, generation, backend))
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _world_key(generation: int) -> str:
-    return f"world-{generation}"
+def _fork_store() -> tuple[Any, int]:
+    """A process that holds the rendezvous store, and the store's port."""
+    told, port = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_hold_store, args=(port, os.getpid()), name="store", daemon=True)
+    process.start()
+    port.close()
+    return process, int(told.recv())
+
+
+def _hold_store(port: Connection, control: int) -> None:
+    # A SIGTERM to the whole process group is the ranks' to act on: they need the store to end in order.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port.send(store.port)
+    port.close()
+    while os.getppid() == control:
+        time.sleep(STORE_POLL_S)

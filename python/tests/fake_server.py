@@ -60,8 +60,8 @@ class FakeServer:
 
     def all_of(self, part: str) -> list[dict[str, Any]]:
         """The signals, checkpoints or acks of all batches, each batch counted once."""
-        by_seq = {batch["seq"]: batch for batch in self.batches}
-        return [entry for seq in sorted(by_seq) for entry in by_seq[seq][part]]
+        once = {(batch["boot"], batch["seq"]): batch for batch in self.batches}
+        return [entry for batch in once.values() for entry in batch[part]]
 
     def environment(self, rank: int = 0) -> Environment:
         return Environment(endpoint=Endpoint(self.url, "job-42", 3, "secret"), rank=rank)
