@@ -147,6 +147,11 @@ class AntiphonCallback(TrainerCallback):
                 trainer._signature_columns = [*trainer._signature_columns, "shard"]
         fuse_losses(trainer)
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        with self.quiet:
+            # What the first stretch of training is held against.
+            self._probe(state.global_step)
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._step_at == 0.0:
             self._step_at = time.perf_counter()
@@ -165,6 +170,9 @@ class AntiphonCallback(TrainerCallback):
             if self._probes and step % self._probe_every == 0:
                 self._probe(step)
                 self._step_at = time.perf_counter()
+            elif self._probes and (step - 1) % self._probe_every == 0:
+                # The first step after the probes: what they say is judged now, and the answer is worth a request.
+                job.flush()
         due = self._interval_s > 0 and time.monotonic() - self._saved_at >= self._interval_s
         agreed: dict[str, Any] = {"due": due}
 
@@ -423,6 +431,8 @@ class AntiphonCallback(TrainerCallback):
     def _probe(self, step: int) -> None:
         """Evaluates the held-out rows of each category. Every rank does: a sharded model needs all of them."""
         trainer = self.trainer
+        if trainer is None or not self._probes:
+            return
         model = trainer.model
         if not self._probe_batches:
             size = max(trainer.args.per_device_eval_batch_size, 1)

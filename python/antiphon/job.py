@@ -217,6 +217,11 @@ class Job:
             self._outbox.checkpoint(int(step), checkpoint)
             self._sender.wake()
 
+    def flush(self) -> None:
+        """Sends what waits now and not with the next report, where the answer is awaited."""
+        if self._sender is not None:
+            self._sender.wake()
+
     def state(self) -> dict[str, Any]:
         """Which directives are handled: goes into the checkpoint, and from it to `attach`."""
         with self._quiet:

@@ -35,7 +35,7 @@ fewer steps an arm needs for the loss that the proportional mix ends with; *net*
 {probe:.2f} of a step for as many rows. A dash: never reached. Mean over the seeds, each seed in brackets.
 
 **Who competes.** All arms run the same loop with the same stream, base and seeds. `antiphon` is a real server with the
-shard rule on `auto`; it starts from the proportional mix, and its one setting is `rule_cool_down_ms = 5000` in place of
+shard rule on `auto`; it starts from the proportional mix, and its one setting is `rule_cool_down_ms = 1000` in place of
 a minute, as a step takes about 0.08 s here. `oracle` draws the same from each clean shard and knows which
 they are. `raw-loss EXP3` weighs the loss by the odds of being drawn; the plain `raw-loss bandit` does not. The rule
 was written with noise and duplicates at seeds below 100 in view, and frozen before any seed of this page was run.

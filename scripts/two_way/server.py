@@ -16,9 +16,10 @@ from typing import Any
 PATIENCE_S = 900.0
 #: Between two looks, each of which starts a process: more often would take the trainer's processor.
 POLL_S = 2.0
-#: A job of seconds stands for one of hours: a step here takes a twelfth of a second and not one, and so does what the
-#: policy counts in time. A minute between two changes by one rule becomes five seconds, three ticks either way.
-CONFIGURATION = "[policy]\nrule_cool_down_ms = 5000\n"
+#: A job of seconds stands for one of hours: a step here takes a twelfth of a second in place of several, and what the
+#: policy counts in time shrinks with it. A minute between two changes by one rule becomes one second; either way it is
+#: less than a tick of 20 steps.
+CONFIGURATION = "[policy]\nrule_cool_down_ms = 1000\n"
 ENDED = ("succeeded", "failed", "canceled")
 #: How far the rules may go where nothing else is said.
 SHARD_ALONE = {"shard": "auto"}

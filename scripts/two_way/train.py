@@ -186,7 +186,7 @@ def run(setting: Setting) -> Outcome:
     drawn: dict[str, int] = dict.fromkeys(stream.shards, 0)
     for slot in range(setting.steps * BATCH_ROWS):
         drawn[stream.draw(slot).shard] += 1
-    probe_rows = sum(map(len, probes.values())) * (setting.steps // TICK)
+    probe_rows = sum(map(len, probes.values())) * (setting.steps // TICK + 1)
     return Outcome(
         setting=asdict(setting),
         bad=sorted(data.bad),

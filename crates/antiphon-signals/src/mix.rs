@@ -1,6 +1,6 @@
 //! The mix: what part of the stream each healthy shard gets. Half the stream goes evenly over categories, half by how much
-//! their probes improved of late; inside a category by distinct samples. Training loss never enters: a bandit on it feeds
-//! noise.
+//! their probes improved of late for what they got of it; inside a category by distinct samples. Training loss never enters: a
+//! bandit on it feeds noise.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use antiphon_types::{DirectiveBody, Remedy, Rule, Verdict};
 
 use crate::conclusion::Conclusion;
 use crate::robust::median;
-use crate::shard::{Standing, TRIAL_SHARE, Watched};
+use crate::shard::{Standing, TRIAL_SHARE, WARM_UP_STEPS, Watched};
 use crate::starving::Starved;
-use crate::stream::{Shard, Stream};
+use crate::stream::{Category, IMPROVED_TICKS, Shard, Stream};
 
 /// The least part of the stream of a shard that is trusted, so that it stays known; less where there are many.
 pub(crate) const FLOOR: f64 = 0.02;
@@ -22,6 +22,8 @@ const MOVE_MAX: f64 = 2.0;
 const EVEN_SHARE: f64 = 0.5;
 /// Nats added to each improvement: where nothing improves by more than probes waver, the mix goes back to even.
 const IMPROVEMENT_BASE: f64 = 0.05;
+/// What a category got is held against an even part up to so many times more or less: a small part says little.
+const PART_MAX: f64 = 4.0;
 /// The mix is told when some weight moved by more than this since it was told last.
 const TOLD_MOVE_MIN: f64 = 0.1;
 /// The last twentieth of a run keeps its mix: a change would have no time to pay.
@@ -50,7 +52,12 @@ pub(crate) fn tell(
         .done_permille()
         .is_some_and(|done| done >= FROZEN_PERMILLE);
     let touched = watched.iter().any(|watched| !watched.trusted());
-    if frozen || !(informed(stream) || touched) {
+    let drawn = || {
+        let pairs = stream.shards.iter().zip(watched);
+        pairs.filter(|(shard, watched)| shard.heard && watched.trusted())
+    };
+    let all_suspicious = drawn().all(|(_, watched)| watched.suspicious);
+    if frozen || all_suspicious || !(informed(stream) || touched) {
         return said;
     }
     let Some(Held { shares: old, whole }) = mix.shares(stream, watched) else {
@@ -143,12 +150,21 @@ fn propose(stream: &Stream, watched: &[Watched], old: &[f64], starving: &[bool])
                 0.0
             };
             let floor = FLOOR.min(FLOORS_SHARE_MAX * mass / free.len() as f64);
-            let ceiling = watched[*index].suspicious.then_some(old[*index]);
+            // Before it is sure what is wrong with a shard, it makes way step by step: that is soon undone.
+            let ceiling = watched[*index].suspicious.then_some(old[*index] / MOVE_MAX);
             Bounds::new(share, floor, ceiling)
         })
         .collect();
-    let wanted = bounds.iter().zip(&target);
-    let wanted = wanted.map(|(bounds, target)| f64::midpoint(bounds.old, *target));
+    // Improvements waver, so what they ask for is met half way each time; there is nothing to waver before the first.
+    let improved = |category: &Category| category.improved(IMPROVED_TICKS);
+    let measured = stream.categories.iter().any(|it| improved(it).is_some());
+    let wanted = bounds.iter().zip(&target).map(|(bounds, target)| {
+        if measured {
+            f64::midpoint(bounds.old, *target)
+        } else {
+            *target
+        }
+    });
     let fitted = fit(wanted.collect(), &bounds, mass);
     let mut new: Vec<f64> = fixed.iter().map(|share| share.unwrap_or(0.0)).collect();
     for (index, share) in free.iter().zip(fitted) {
@@ -178,7 +194,7 @@ fn target(
         }
         return shares;
     }
-    let merits = merits(stream, &members, starving);
+    let merits = merits(stream, free, &members, starving);
     for (members, merit) in members.iter().zip(merits) {
         let parts = parts(stream, watched, free, members);
         let whole: f64 = parts.iter().sum();
@@ -190,13 +206,29 @@ fn target(
 }
 
 /// The part of the stream that each category is due; 0 for one without free shards.
-fn merits(stream: &Stream, members: &[Vec<usize>], starving: &[bool]) -> Vec<f64> {
+fn merits(stream: &Stream, free: &[usize], members: &[Vec<usize>], starving: &[bool]) -> Vec<f64> {
+    let present = || (0..members.len()).filter(|category| !members[*category].is_empty());
+    let drawn: Vec<f64> = members
+        .iter()
+        .map(|members| {
+            let shards = members.iter().map(|place| &stream.shards[free[*place]]);
+            shards
+                .map(|shard| shard.drawn_lately(IMPROVED_TICKS, stream.ticks))
+                .sum()
+        })
+        .collect();
+    let even = drawn.iter().sum::<f64>() / present().count().max(1) as f64;
+    // What a category improved by is owed to how much it got: held against an even part, it says what one sample is worth.
     let improved: Vec<Option<f64>> = stream
         .categories
         .iter()
-        .map(|category| category.improved().map(|nats| nats.max(0.0)))
+        .zip(&drawn)
+        .map(|(category, drawn)| {
+            let part = (drawn / even.max(1.0)).clamp(PART_MAX.recip(), PART_MAX);
+            let nats = category.improved(IMPROVED_TICKS)?;
+            Some(nats.max(0.0) / part)
+        })
         .collect();
-    let present = || (0..members.len()).filter(|category| !members[*category].is_empty());
     let usual = median(&mut improved.iter().flatten().copied().collect::<Vec<_>>()).unwrap_or(0.0);
     let best = improved.iter().flatten().copied().fold(usual, f64::max);
     let improvement = |category: usize| {
@@ -232,7 +264,8 @@ fn parts(stream: &Stream, watched: &[Watched], free: &[usize], members: &[usize]
     let mut parts = counted
         .or_else(wanted)
         .unwrap_or_else(|| vec![1.0; members.len()]);
-    let doubted = |place: &usize| watched[free[*place]].doubted();
+    let early = stream.steps_seen() < WARM_UP_STEPS;
+    let doubted = |place: &usize| !early && watched[free[*place]].doubted();
     if !members.iter().all(doubted) {
         for (part, place) in parts.iter_mut().zip(members) {
             if doubted(place) {
@@ -391,7 +424,7 @@ fn evidence(
                 }
                 Standing::Trusted => {
                     let category = stream.category_names.name(shard.category);
-                    let improved = stream.categories[shard.category].improved();
+                    let improved = stream.categories[shard.category].improved(IMPROVED_TICKS);
                     improved.map_or_else(
                         || format!("{category} without a probe"),
                         |nats| format!("{category} improved {nats:.3} nat"),

@@ -135,7 +135,7 @@ impl ShardRule {
             }
         }
         said.extend(self.convict(convicted, stream));
-        if !self.all_bad && stream.steps_seen() >= WARM_UP_STEPS {
+        if !self.all_bad {
             let starving = self.starving.judge(stream, &self.watched, context);
             said.extend(mix::tell(&mut self.mix, stream, &self.watched, starving));
         }

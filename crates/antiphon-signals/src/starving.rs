@@ -7,7 +7,7 @@ use crate::conclusion::Conclusion;
 use crate::context::Context;
 use crate::shard::Watched;
 use crate::sorted::Sorted;
-use crate::stream::Stream;
+use crate::stream::{Stream, TREND_TICKS};
 
 /// Ticks with a probe before a category is judged.
 const TICKS_MIN: usize = 4;
@@ -82,7 +82,7 @@ impl StarvingRule {
         };
         let improved = Sorted::new(
             probed()
-                .filter_map(|category| category.improved())
+                .filter_map(|category| category.improved(TREND_TICKS))
                 .collect(),
         );
         let fell = |category: &crate::stream::Category| Some(category.first? - category.probe()?);
@@ -94,7 +94,7 @@ impl StarvingRule {
             let hungry = if let (true, Some(probe), Some(step), Some(sank)) = (
                 judged,
                 category.probe(),
-                category.improved(),
+                category.improved(TREND_TICKS),
                 fell(category),
             ) {
                 let limit = context

@@ -22,8 +22,12 @@ const TICK_STEPS_MAX: u64 = 100;
 const TICKS: u64 = 100;
 /// Ticks remembered of a shard: one that gets 1 % of 16 samples a step fills a mean in 15.
 const TICKS_KEPT: usize = 24;
-/// Ticks that a slope or an improvement is measured over: long enough to see a trend, short enough to see it end.
-const TREND_TICKS: usize = 12;
+/// Ticks that a slope, or a category's standing still, is measured over.
+pub(crate) const TREND_TICKS: usize = 12;
+/// Ticks that an improvement is measured over where the mix follows it: it has to end when the improvement does.
+pub(crate) const IMPROVED_TICKS: usize = 6;
+/// What a tick counts in a slope for the one before it: losses bend, and it is today's slope that is asked for.
+const SLOPE_MEMORY: f64 = 0.7;
 /// A mean of fewer samples says little. (At 16 samples a step a shard of 5 % has 16 in 20 steps.)
 pub(crate) const SAMPLES_MIN: f64 = 48.0;
 /// Standard deviation of a sample's loss in nats until it is measured.
@@ -232,29 +236,52 @@ impl Shard {
         self.pooled(least, |past| Some(past.loss))
     }
 
-    /// Change a tick, with its standard error, of something over the ticks remembered.
+    /// Change a tick, with its standard error, of something over the ticks remembered, the newest most: a weighted least
+    /// squares line.
     pub(crate) fn slope(&self, of: impl Fn(&Past) -> Option<f64>) -> Option<(f64, f64)> {
-        let points: Vec<(f64, f64, f64)> = self
+        struct Point {
+            tick: f64,
+            value: f64,
+            variance: f64,
+            weight: f64,
+        }
+        let newest = self.past.back()?.tick;
+        let points: Vec<Point> = self
             .past
             .iter()
             .rev()
             .take(TREND_TICKS)
             .filter_map(|past| {
-                let precision = self.error(past.samples).powi(-2);
-                Some((past.tick as f64, of(past)?, precision))
+                let variance = self.error(past.samples).powi(2);
+                Some(Point {
+                    tick: past.tick as f64,
+                    value: of(past)?,
+                    variance,
+                    weight: SLOPE_MEMORY.powf((newest - past.tick) as f64) / variance,
+                })
             })
             .collect();
-        let total: f64 = points.iter().map(|point| point.2).sum();
-        let mean = |of: fn(&(f64, f64, f64)) -> f64| {
-            points.iter().map(|point| of(point) * point.2).sum::<f64>() / total
+        let total: f64 = points.iter().map(|point| point.weight).sum();
+        let mean = |of: fn(&Point) -> f64| {
+            let sum: f64 = points.iter().map(|point| of(point) * point.weight).sum();
+            sum / total
         };
-        let (tick_mean, value_mean) = (mean(|point| point.0), mean(|point| point.1));
-        let (mut along, mut wide) = (0.0, 0.0);
-        for (tick, value, precision) in &points {
-            along += precision * (tick - tick_mean) * (value - value_mean);
-            wide += precision * (tick - tick_mean).powi(2);
+        let (tick_mean, value_mean) = (mean(|point| point.tick), mean(|point| point.value));
+        let (mut along, mut wide, mut chance) = (0.0, 0.0, 0.0);
+        for point in &points {
+            let off = point.tick - tick_mean;
+            along += point.weight * off * (point.value - value_mean);
+            wide += point.weight * off.powi(2);
+            chance += point.variance * (point.weight * off).powi(2);
         }
-        (points.len() >= 2).then(|| (along / wide, wide.sqrt().recip()))
+        (points.len() >= 2).then(|| (along / wide, chance.sqrt() / wide))
+    }
+
+    /// Samples drawn in the newest ticks.
+    pub(crate) fn drawn_lately(&self, ticks: usize, now: u64) -> f64 {
+        let recent = self.past.iter().rev();
+        let recent = recent.take_while(|past| past.tick + ticks as u64 > now);
+        recent.map(|past| past.samples).sum()
     }
 
     /// How often each of its samples was drawn, if it is known how many there are.
@@ -275,9 +302,9 @@ impl Category {
         self.newest
     }
 
-    /// By how much the probe loss fell from the older to the newer half of the ticks remembered; below 0 where it rose.
-    pub(crate) fn improved(&self) -> Option<f64> {
-        let half = self.probes.len() / 2;
+    /// By how much the probe loss fell from the older to the newer half of so many ticks; below 0 where it rose.
+    pub(crate) fn improved(&self, ticks: usize) -> Option<f64> {
+        let half = self.probes.len().min(ticks) / 2;
         let mean = |part: usize| {
             let newest_first = self.probes.iter().rev().skip(part * half).take(half);
             newest_first.sum::<f64>() / half as f64
@@ -428,7 +455,7 @@ impl Stream {
         for shard in &mut self.shards {
             let category = &self.categories[shard.category];
             // The loss falls during a tick: it is held against the middle of the probes before and after.
-            let before = category.probes.back().copied();
+            let before = category.probes.back().copied().or(category.first);
             let probe = before.zip(category.newest);
             let probe = probe.map(|(before, after)| f64::midpoint(before, after));
             shard.close(self.ticks, probe);

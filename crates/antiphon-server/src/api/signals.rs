@@ -31,6 +31,8 @@ use crate::signal_plane::Taken;
 
 /// How often a trainer with nothing urgent to say should ask.
 const REPORT_EVERY: Millis = Millis::from_secs(1);
+/// The same where a rule has just found something: a directive may be there by then.
+const REPORT_AFTER_FINDING: Millis = Millis::from_millis(100);
 
 /// Takes a trainer's batch and answers with the directives that wait for it.
 #[utoipa::path(post, path = "/v1/jobs/{job}/signals", request_body = Batch, responses((status = 200, body = Reply)))]
@@ -61,8 +63,8 @@ pub(crate) async fn signals(
     let done = batch.attach.as_ref().map_or(&[][..], |attach| &attach.done);
     let done = done.iter().map(|id| DirectiveId(*id)).collect();
     let cursor = DirectiveId(batch.cursor);
-    let answers = take(&shared, attempt, batch).await?;
-    Ok(Json(reply(&shared, attempt, cursor, &done, answers)))
+    let taken = take(&shared, attempt, batch).await?;
+    Ok(Json(reply(&shared, attempt, cursor, &done, taken)))
 }
 
 /// A replaced attempt must not train on: it is told so, once and for all.
@@ -77,7 +79,14 @@ fn is_current(shared: &Shared, attempt: AttemptId) -> Result<(), Fault> {
     Err(Fault::new(StatusCode::CONFLICT, "AP0503", detail, help))
 }
 
-async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<Vec<Answer>, Fault> {
+/// What came of a batch.
+struct TakenIn {
+    answers: Vec<Answer>,
+    /// Whether a rule found something, so that a directive may be on its way.
+    found: bool,
+}
+
+async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<TakenIn, Fault> {
     if let Some(attach) = batch.attach {
         take_hello(shared, attempt, attach).await?;
     }
@@ -109,10 +118,13 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<V
         signals: &batch.signals,
         at: now(),
     };
-    for finding in shared.signals.take(&taken, || context(shared, attempt)) {
+    let findings = shared.signals.take(&taken, || context(shared, attempt));
+    let found = !findings.is_empty();
+    for finding in findings {
         shared.inputs.find(finding).await;
     }
-    asks::answer(shared, attempt, &boot, batch.asks).await
+    let answers = asks::answer(shared, attempt, &boot, batch.asks).await?;
+    Ok(TakenIn { answers, found })
 }
 
 async fn take_hello(shared: &Shared, attempt: AttemptId, attach: Attach) -> Result<(), Fault> {
@@ -211,7 +223,7 @@ fn reply(
     attempt: AttemptId,
     cursor: DirectiveId,
     done: &BTreeSet<DirectiveId>,
-    answers: Vec<Answer>,
+    taken: TakenIn,
 ) -> Reply {
     let state = shared.view.state();
     let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
@@ -220,9 +232,14 @@ fn reply(
             .map(DirectiveOut::of)
             .collect()
     });
+    let again = if taken.found {
+        REPORT_AFTER_FINDING
+    } else {
+        REPORT_EVERY
+    };
     Reply {
         directives,
-        answers,
-        report_every_ms: REPORT_EVERY.as_millis(),
+        answers: taken.answers,
+        report_every_ms: again.as_millis(),
     }
 }

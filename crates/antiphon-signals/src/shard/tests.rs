@@ -276,7 +276,7 @@ fn when_nobody_does_what_is_said_it_is_not_said_again_and_again() {
             .filter(|said| said.verdict == Verdict::Noise)
             .count();
         assert!(noise <= 4, "seed {seed}: {noise} times noise");
-        assert!(said.len() <= 16, "seed {seed}: {} findings", said.len());
+        assert!(said.len() <= 20, "seed {seed}: {} findings", said.len());
     }
 }
 
@@ -287,9 +287,9 @@ fn when_all_shards_look_bad_the_mix_is_kept_and_it_is_said_once() {
         .shard("b", "prose", 0.3, Kind::Noise);
     let said = run.run(400);
     let verdicts: Vec<Verdict> = said.iter().map(|said| said.verdict).collect();
-    assert_eq!(verdicts, [Verdict::AllBad], "{said:?}");
-    assert!(said[0].remedies.is_empty());
-    assert_eq!(run.shares(), [0.7, 0.3]);
+    assert_eq!(verdicts, [Verdict::Mix, Verdict::AllBad], "{said:?}");
+    assert!(said[1].remedies.is_empty());
+    assert_eq!(run.shares(), [0.5, 0.5], "as it was before they looked bad");
 }
 
 #[test]
@@ -340,10 +340,19 @@ fn a_higher_training_loss_never_raises_a_weight() {
 
 #[test]
 fn nothing_moves_in_the_last_twentieth_of_a_run() {
-    let mut run = run_of_three(1, 0.0);
-    run.shards[0].weight = 0.9;
-    run.total_steps = Some(60);
-    assert_eq!(run.run(60), []);
+    let told_at = |total_steps| {
+        let mut run = run_of_three(1, 0.0);
+        run.shards[0].weight = 60.0;
+        run.total_steps = Some(total_steps);
+        let said = run.run(90);
+        said.iter().map(|said| said.step).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told_at(200),
+        [21, 41, 61, 81],
+        "a shard of 97 % still moves"
+    );
+    assert_eq!(told_at(85), [21, 41, 61], "step 81 of 85 is too late");
 }
 
 #[test]
