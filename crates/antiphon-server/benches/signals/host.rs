@@ -30,7 +30,7 @@ pub(crate) struct Job {
 pub(crate) struct Host {
     pub(crate) listen: SocketAddr,
     pub(crate) jobs: Vec<Job>,
-    user: String,
+    pub(crate) user: String,
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,

@@ -1,6 +1,7 @@
 //! Measures how many signals a second a server takes in over HTTP, on the same cores as the load that it is under, and
 //! prints one JSON object a line. The server is a process of its own, so that its memory is its own; the jobs are real to
-//! it, but no process of theirs runs. Judges no figure, except that not one signal may be missing at the end.
+//! it, but no process of theirs runs. Judges no figure, except that not one signal may be missing at the end, and that what
+//! is planted in one more job is found meanwhile.
 //!
 //! Every job has one connection a sender, as trainers do, and bodies that were encoded before: only the batch number is
 //! written anew. In half of the signals a task reports its step, in the other half the loss of a shard.
@@ -9,6 +10,7 @@ mod bodies;
 mod client;
 mod host;
 mod load;
+mod planted;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -84,16 +86,18 @@ fn measure(size: &Size) -> Result<()> {
     let mut peak_rss = 0;
     let mut server_cpu = Vec::new();
     let mut batch_bytes = 0;
+    let mut planted_found = Vec::new();
     for _ in 0..size.runs {
-        let host = host::Host::start(size.jobs, size.tasks)?;
+        let mut host = host::Host::start(size.jobs + 1, size.tasks)?;
+        let watched = host.jobs.pop().ok_or("no jobs")?;
         let bodies = bodies::encode(&host, size);
         batch_bytes = bodies[0].bytes() / usize::try_from(size.batch)?;
-        let sent = load::send(
-            &host,
-            bodies,
-            size.senders,
-            Duration::from_secs(size.seconds.into()),
-        )?;
+        let during = Duration::from_secs(size.seconds.into());
+        let (to, user) = (host.listen, host.user.clone());
+        let planted = std::thread::spawn(move || planted::train(to, &watched, &user));
+        let sent = load::send(&host, bodies, size.senders, during)?;
+        let loaded = planted.is_finished();
+        let found = planted.join().map_err(|_| "the planted job panicked")??;
         let counted = host.counted()?;
         if counted != sent.signals {
             return Err(format!(
@@ -103,6 +107,13 @@ fn measure(size: &Size) -> Result<()> {
             .into());
         }
         rates.push(sent.signals as f64 / sent.took.as_secs_f64());
+        planted_found.push(json!({
+            "within_load": loaded,
+            "slow_task_s": found.straggler.0,
+            "slow_task_step": found.straggler.1,
+            "noise_s": found.noise.0,
+            "noise_step": found.noise.1,
+        }));
         let used = host.stop()?;
         peak_rss = peak_rss.max(used.peak_rss_bytes);
         server_cpu.push(used.cpu_s / sent.took.as_secs_f64());
@@ -117,6 +128,7 @@ fn measure(size: &Size) -> Result<()> {
         "signals_per_s": median.round(),
         "spread": [rates[0].round(), rates[rates.len() - 1].round()],
         "peak_rss_bytes": peak_rss,
+        "planted": planted_found,
         "server_cores": (server_cpu[server_cpu.len() / 2] * 100.0).round() / 100.0,
         "bytes_a_signal": batch_bytes,
         "jobs": size.jobs,
