@@ -18,6 +18,7 @@ from typing import Any
 
 BEGIN = "<!-- begin: written by scripts/performance_page.py -->"
 KERNEL = "<!-- begin: the kernel, written by scripts/performance_page.py -->"
+SIGNALS = "<!-- begin: signals, written by scripts/performance_page.py -->"
 END = "<!-- end -->"
 PAGE = Path(__file__).resolve().parent.parent / "docs/reference/performance.md"
 
@@ -38,6 +39,8 @@ BARS: dict[str, Bar] = {
     "kernel/decisions_depth": Bar("the same with fewer pending", "-"),
     "kernel/decisions_sqlite": Bar("the same, every cycle committed to SQLite", "-"),
     "kernel/decisions_preempt": Bar("the same with preemption on", "-"),
+    "signals/http": Bar("signals a second over HTTP, generator on the same cores", "1,000,000"),
+    "signals/in_process": Bar("signals a second through every rule, one core", "5,000,000"),
     "local/restart": Bar("restart after `kill -9`, to the first answered request", "-"),
     "slurm/submit_to_start": Bar("the same submits to Slurm, p99", "-"),
 }
@@ -207,6 +210,35 @@ def kernel(lines: list[Line], command: str, date: str) -> str:
     return "\n".join(parts)
 
 
+def signals(lines: list[Line], command: str, date: str) -> str:
+    rows = []
+    for line in lines:
+        bar = BARS[line["bench"]]
+        low, high = line["spread"]
+        memory = f"{line['peak_rss_bytes'] / 1e6:.0f} MB" if "peak_rss_bytes" in line else ""
+        cores = f"{line['server_cores']:.2f}" if "server_cores" in line else ""
+        runs = str(line["runs"])
+        reached = f"{line['value']:,.0f}"
+        spread = f"{low:,.0f} to {high:,.0f}"
+        rows.append([f"`{line['bench']}`", bar.what, bar.bar, reached, spread, runs, memory, cores])
+    head = ["benchmark", "what", "bar", "reached (median)", "spread", "runs", "server's peak memory", "server's cores"]
+    parts = [SIGNALS, "", f"Measured {date} with `{command}`.", f"Machine: {machine()}.", "", *table(head, rows)]
+    for planted in (line["planted"] for line in lines if "planted" in line):
+        parts += ["", *planted_found(planted)]
+    return "\n".join([*parts, "", END])
+
+
+def planted_found(runs: list[dict[str, Any]]) -> list[str]:
+    """When the rules named what was planted in one more job while the load ran."""
+    head = ["planted, run by run", "named at step", "after", "while the load ran"]
+    rows = [
+        [what, str(run[f"{name}_step"]), f"{run[f'{name}_s']:.1f} s", "yes" if run["within_load"] else "no"]
+        for what, name in (("a task 22 % slower", "slow_task"), ("a shard of noise", "noise"))
+        for run in runs
+    ]
+    return table(head, rows)
+
+
 def machine() -> str:
     """The machine that this runs on: the benchmark is run on the same."""
     models = [
@@ -241,9 +273,12 @@ def main() -> int:
     page: Path = given.page
     text: str | None = page.read_text()
     ours = [line for line in lines if line["bench"].startswith("kernel/")]
-    others = last([line for line in lines if line not in ours])
+    of_signals = [line for line in lines if line["bench"].startswith("signals/")]
+    others = last([line for line in lines if line not in ours and line not in of_signals])
     if ours and text is not None:
         text = replaced(text, KERNEL, kernel(ours, given.command, given.date))
+    if of_signals and text is not None:
+        text = replaced(text, SIGNALS, signals(of_signals, given.command, given.date))
     if others and text is not None:
         text = replaced(text, BEGIN, section(others, given.command, given.date))
     if text is None:
