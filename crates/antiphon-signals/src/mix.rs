@@ -1,6 +1,6 @@
-//! The mix: what part of the stream each healthy shard gets. Half the stream goes evenly over categories, half by how much
-//! their probes improved of late for what they got of it; inside a category by distinct samples. Training loss never enters: a
-//! bandit on it feeds noise.
+//! The mix: what part of the stream each healthy shard gets. Three quarters of the stream go evenly over categories, one by how
+//! much their probes improved of late for what they got of it; inside a category by distinct samples. Training loss never
+//! enters: a bandit on it feeds noise.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,9 @@ pub(crate) const FLOOR: f64 = 0.02;
 const FLOORS_SHARE_MAX: f64 = 0.5;
 /// A weight at most doubles or halves in a tick.
 const MOVE_MAX: f64 = 2.0;
-/// Part of the stream that is spread evenly over categories: even was hard to beat.
-const EVEN_SHARE: f64 = 0.5;
+/// Part of the stream that is spread evenly over categories: even was hard to beat. What improves fastest is often what few
+/// samples are enough for.
+const EVEN_SHARE: f64 = 0.75;
 /// Nats added to each improvement: where nothing improves by more than probes waver, the mix goes back to even.
 const IMPROVEMENT_BASE: f64 = 0.05;
 /// What a category got is held against an even part up to so many times more or less: a small part says little.
