@@ -640,6 +640,11 @@ async fn a_gang_of_two_nodes_with_four_gpus_finds_its_ranks() {
     let mut gang = launch(&["env"], &["n0", "n1"], &[0, 1, 2, 3]);
     gang.spec.checkpoint = Some(CheckpointSpec {
         dir: "/ckpt/a".into(),
+        keep: Some(KeepSpec {
+            newest: 3,
+            best: 1,
+            days: 7,
+        }),
     });
     gang.spec.environment = BTreeMap::from([
         ("MINE".to_owned(), "yes".to_owned()),
@@ -745,12 +750,14 @@ async fn a_job_that_cannot_work_here_is_refused_before_it_is_submitted() {
     let dir = rig.root.path().join("a/b");
     checkpointed.checkpoint = Some(CheckpointSpec {
         dir: dir.display().to_string(),
+        keep: None,
     });
     assert_eq!(rig.backend.preflight(&checkpointed).await, Ok(()));
     let left = rig.root.path().join("a");
     assert!(!left.exists(), "looking leaves nothing behind");
     checkpointed.checkpoint = Some(CheckpointSpec {
         dir: "/proc/nowhere".into(),
+        keep: None,
     });
     let refused = rig.backend.preflight(&checkpointed).await.unwrap_err();
     assert!(

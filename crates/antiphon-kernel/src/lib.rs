@@ -60,7 +60,7 @@ mod undo;
 pub use admit::{admit, repeated};
 pub use apply::apply;
 pub use decide::{decide, next_timer};
-pub use direct::pending_directives;
+pub use direct::{pending_directives, replay_slot};
 pub use expect::{Expectation, Source};
 pub use jobs::{
     Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, Progress,

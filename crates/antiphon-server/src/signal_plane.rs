@@ -75,6 +75,8 @@ impl SignalPlane {
         reports.count += batch.signals.len() as u64;
         reports.dropped = reports.dropped.saturating_add(batch.dropped);
         reports.heard = reports.heard.max(batch.at);
+        // A batch without signals is what a hung run sends.
+        reports.window.heard(batch.at);
         for signal in batch.signals {
             reports.window.observe(signal, batch.at);
         }

@@ -17,6 +17,8 @@ pub struct Context {
     pub rows_per_step: Option<u32>,
     /// Rows of the smallest micro-batch that an attempt ran out of memory with.
     pub rows_out_of_memory: Option<u32>,
+    /// No step for so long is a hang, in place of ten minutes.
+    pub hang_after: Option<Millis>,
     /// Size of a checkpoint, as planned or as last seen.
     pub checkpoint_bytes: Option<u64>,
     /// How often the job saves now, if it said so.

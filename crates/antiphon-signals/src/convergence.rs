@@ -10,7 +10,7 @@
 //!
 //! | verdict | when | what would help |
 //! | --- | --- | --- |
-//! | `diverged` | a loss that is no number; or 16 steps in a row above the recent median by 8 deviations and by a quarter of the whole fall | back to before |
+//! | `diverged` | a loss that is no number; or 16 steps in a row above the recent median by 8 deviations and by a quarter of the whole fall | back to before; to an older checkpoint where it diverges again on the way there |
 //! | `overfit` | the last 3 probes are above the best one by 3 deviations of their noise and 1 % of the fall, and rise, while the training loss falls | back to the best probe, or stop |
 //! | `off-track` | the 80 % interval of the loss at the end lies above the stated target | back to the start, without suspected shards |
 //! | `flat` | the last quarter of the steps brought less than 1.5 % of the fall, noise added | counts twice as far, or stop |
@@ -70,6 +70,15 @@ pub(crate) struct Goal {
     pub target_loss: Option<f64>,
 }
 
+/// A run that diverged and went back to a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rescue {
+    /// The step at which it diverged.
+    diverged: u64,
+    /// The first step after the checkpoint.
+    restarted: u64,
+}
+
 /// The convergence rule of one attempt.
 #[derive(Debug, Default)]
 pub(crate) struct ConvergenceRule {
@@ -82,10 +91,13 @@ pub(crate) struct ConvergenceRule {
     probing: Option<(u64, f64, u32)>,
     recent: Recent,
     spikes: u32,
-    /// The last step whose loss was as usual.
+    /// The newest step, and the last one whose loss was as usual.
+    newest: u64,
     calm: u64,
     /// Whether it was said already that the loss is far above; going back to a checkpoint ends that.
     diverging: bool,
+    /// The step at which it diverged last, and the step from which it went on then.
+    rescued: Option<Rescue>,
     goal: Goal,
     judge_at: u64,
     held: Option<(Verdict, u32)>,
@@ -104,9 +116,14 @@ impl ConvergenceRule {
     /// Takes the training loss of a step in, in nats; one that is no number says that the run diverged. `_at` is when the
     /// signal came; judgements go by steps alone.
     pub(crate) fn observe(&mut self, step: u64, loss: f64, _at: Timestamp) -> Option<Conclusion> {
-        if step < self.train.newest() {
-            self.went_back();
+        if step < self.newest {
+            self.went_back(step);
         }
+        if self.newest == 0 {
+            // What it resumed from was calm.
+            self.calm = step.saturating_sub(1);
+        }
+        self.newest = step;
         if !loss.is_finite() || self.recent.is_spike(loss, self.train.start()) {
             self.spikes += 1;
             let diverged = !loss.is_finite() || self.spikes >= SPIKES_IN_ROW;
@@ -179,10 +196,15 @@ impl ConvergenceRule {
     }
 
     /// The run is at a checkpoint again: what came after it never was.
-    fn went_back(&mut self) {
+    fn went_back(&mut self, to: u64) {
+        let rescued = self.diverging.then_some(Rescue {
+            diverged: self.calm + 1,
+            restarted: to,
+        });
         *self = Self {
             goal: self.goal,
             told: self.told,
+            rescued: rescued.or(self.rescued),
             ..Self::default()
         };
     }
@@ -210,7 +232,14 @@ impl ConvergenceRule {
         } else {
             format!("loss is no number at step {step}{usual}")
         };
-        let back = Remedy::Direct(DirectiveBody::Rollback { step: self.calm });
+        // Where the same checkpoint led to the same end, an older one is left.
+        let to = match self.rescued {
+            Some(Rescue { diverged, restarted }) if self.calm <= diverged => {
+                self.calm.min(restarted.saturating_sub(2))
+            }
+            Some(_) | None => self.calm,
+        };
+        let back = Remedy::Direct(DirectiveBody::Rollback { step: to });
         Some(conclusion(Verdict::Diverged, evidence, step, vec![back]))
     }
 

@@ -1,7 +1,7 @@
 //! The hang rule: no step for too long while the sender lives means that the processes wait for something that never comes.
 //!
-//! Too long is max(10 x median step, 10 min); before the first step, 30 min from the first signal: models load and
-//! kernels compile meanwhile. Only time in which the sender was heard counts. A sender that is silent for more than a
+//! Too long is max(10 x median step, 10 min), where the job does not set the 10 min itself; before the first step, 30 min
+//! from the first signal: models load and kernels compile meanwhile. Only time in which the sender was heard counts. A sender that is silent for more than a
 //! minute stops the clock, as a lost connection says nothing about the run; so does a checkpoint being saved, for up to
 //! an hour. Times are those at which signals came.
 
@@ -26,8 +26,9 @@ const SENDER_LIVES: Millis = Millis::from_secs(60);
 const SAVE_MAX: Millis = Millis::from_secs(3_600);
 
 /// The hang rule of one attempt.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HangRule {
+    wait_min: Millis,
     step_ms: VecDeque<f64>,
     step: Option<u64>,
     /// When the sender was last heard.
@@ -39,6 +40,19 @@ pub(crate) struct HangRule {
 }
 
 impl HangRule {
+    /// The rule with the least time that the job sets for itself.
+    pub(crate) fn new(wait_min: Option<Millis>) -> Self {
+        Self {
+            wait_min: wait_min.unwrap_or(WAIT_MIN),
+            step_ms: VecDeque::new(),
+            step: None,
+            heard: None,
+            since: Timestamp::default(),
+            saving: None,
+            told: false,
+        }
+    }
+
     /// A batch of signals came, whatever is in it. Call it first for each batch.
     pub(crate) fn heard(&mut self, at: Timestamp) {
         match self.heard {
@@ -105,10 +119,10 @@ impl HangRule {
         let step_ms = median(&mut self.step_ms.iter().copied().collect::<Vec<_>>());
         let bound = match (self.step, step_ms) {
             (None, _) => FIRST_STEP_WAIT,
-            (Some(_), None) => WAIT_MIN,
+            (Some(_), None) => self.wait_min,
             (Some(_), Some(ms)) => {
                 let missed = (STEPS_MISSED * ms).min(1e15) as u64;
-                WAIT_MIN.max(Millis::from_millis(missed))
+                self.wait_min.max(Millis::from_millis(missed))
             }
         };
         if self.told || heard_ago > SENDER_LIVES || waited < bound {
@@ -177,18 +191,26 @@ mod tests {
     #[test]
     fn ten_minutes_without_a_step_are_a_hang_and_ten_steps_of_a_slow_run_are() {
         assert_eq!(
-            hung_at(&mut HangRule::default(), 1_000, 2, 9_000),
+            hung_at(&mut HangRule::new(None), 1_000, 2, 9_000),
             Some(1_600)
         );
         assert_eq!(
-            hung_at(&mut HangRule::default(), 3_000, 100, 9_000),
+            hung_at(&mut HangRule::new(None), 3_000, 100, 9_000),
             Some(4_000)
         );
     }
 
     #[test]
+    fn a_job_may_set_the_ten_minutes_but_ten_of_its_steps_it_always_gets() {
+        let mut rule = HangRule::new(Some(Millis::from_secs(20)));
+        assert_eq!(hung_at(&mut rule, 1_000, 1, 9_000), Some(1_020));
+        let mut rule = HangRule::new(Some(Millis::from_secs(20)));
+        assert_eq!(hung_at(&mut rule, 1_000, 5, 9_000), Some(1_050));
+    }
+
+    #[test]
     fn a_hang_is_told_once_and_cleared_by_the_next_step() {
-        let mut rule = HangRule::default();
+        let mut rule = HangRule::new(None);
         assert!(hung_at(&mut rule, 1_000, 2, 9_000).is_some());
         assert_eq!(lives(&mut rule, 1_600, 9_000), None);
         let cleared = rule.observe(501, None, s(9_001)).unwrap();
@@ -198,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_silent_sender_is_never_a_hang_and_its_silence_does_not_count_afterwards() {
-        let mut rule = HangRule::default();
+        let mut rule = HangRule::new(None);
         hung_at(&mut rule, 1_000, 2, 1_000);
         assert!((1_000..90_000).all(|at| rule.tick(s(at)).is_none()));
         // It is back, and the step is the old one: ten minutes begin to count now.
@@ -207,13 +229,13 @@ mod tests {
 
     #[test]
     fn a_run_that_never_stepped_has_half_an_hour_from_its_first_signal() {
-        assert_eq!(lives(&mut HangRule::default(), 500, 9_000), Some(2_310));
-        assert!((0..9_000).all(|at| HangRule::default().tick(s(at)).is_none()));
+        assert_eq!(lives(&mut HangRule::new(None), 500, 9_000), Some(2_310));
+        assert!((0..9_000).all(|at| HangRule::new(None).tick(s(at)).is_none()));
     }
 
     #[test]
     fn saving_stops_the_clock_for_an_hour_at_most_and_a_probe_sets_it_back() {
-        let mut rule = HangRule::default();
+        let mut rule = HangRule::new(None);
         hung_at(&mut rule, 1_000, 2, 1_000);
         assert_eq!(lives(&mut rule, 1_000, 1_300), None);
         rule.saving(s(1_300));
@@ -221,12 +243,12 @@ mod tests {
         rule.saved(s(3_000));
         assert_eq!(lives(&mut rule, 3_000, 9_000), Some(3_300));
 
-        let mut rule = HangRule::default();
+        let mut rule = HangRule::new(None);
         hung_at(&mut rule, 1_000, 2, 1_000);
         rule.saving(s(1_000));
         assert_eq!(lives(&mut rule, 1_000, 9_000), Some(1_000 + 3_600 + 600));
 
-        let mut rule = HangRule::default();
+        let mut rule = HangRule::new(None);
         hung_at(&mut rule, 1_000, 2, 1_500);
         rule.progressed(s(1_500));
         assert_eq!(lives(&mut rule, 1_500, 9_000), Some(2_100));

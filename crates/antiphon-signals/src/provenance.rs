@@ -2,7 +2,8 @@
 //! Flags ancestors and siblings and nobody else; changes none of them.
 //!
 //! A shard is blamed by its own gradient norm where the trainer measures it. The norm of a whole step blames a shard only
-//! when the spikes fall on its steps so neatly that chance would do it once in a hundred runs.
+//! when the spikes fall on its steps so neatly that chance would do it once in a hundred runs. A loss that is no number blames
+//! a shard at once where another's loss at the same step of the same task is one: the weights were sound, its rows are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -55,7 +56,14 @@ pub(crate) struct ProvenanceRule {
     own: BTreeMap<usize, VecDeque<u64>>,
     /// Bad shards whose relations are said.
     traced: BTreeSet<usize>,
+    /// The task and step of the newest shard loss that is a number.
+    sound: Option<TaskStep>,
+    /// The newest one that is not, and whose.
+    broken: Option<(TaskStep, usize)>,
 }
+
+/// A task's step. A task reports its steps in order, so what is of one step stands together.
+type TaskStep = (Option<u32>, u64);
 
 /// Recent norms and what is a spike among them.
 #[derive(Debug, Default)]
@@ -129,6 +137,37 @@ impl ProvenanceRule {
             self.shards.limit()
         );
         self.explode(index, evidence, step, stream, context)
+    }
+
+    /// Looks at whether the loss of a shard's own samples is a number.
+    pub(crate) fn observe_loss(
+        &mut self,
+        index: usize,
+        signal: &Signal<'_>,
+        stream: &Stream,
+        context: &Context,
+    ) -> Vec<Conclusion> {
+        let Some(step) = signal.step else {
+            return Vec::new();
+        };
+        let at = (signal.task, step);
+        let blamed = if signal.not_finite == Some(true) {
+            self.broken = Some((at, index));
+            (self.sound == Some(at)).then_some(index)
+        } else if finite(signal.loss).is_some() {
+            self.sound = Some(at);
+            let broken = self.broken.filter(|(then, other)| *then == at && *other != index);
+            broken.map(|(_, other)| other)
+        } else {
+            None
+        };
+        let Some(shard) = blamed else {
+            return Vec::new();
+        };
+        let evidence = format!(
+            "the loss of its own samples is no number at step {step}, where that of other shards is one"
+        );
+        self.explode(shard, evidence, step, stream, context)
     }
 
     /// Looks at the gradient norm of a whole step, which every task may report.

@@ -48,11 +48,11 @@ impl RunRules {
             noise_scale: NoiseScaleRule::default(),
             interval,
             disk: DiskRule::new(context.checkpoint_bytes.map(Bytes::new)),
-            hang: HangRule::default(),
+            hang: HangRule::new(context.hang_after),
         }
     }
 
-    /// A signal came, whatever is in it.
+    /// A batch or a signal came, whatever is in it.
     pub(crate) fn heard(&mut self, at: Timestamp) {
         self.hang.heard(at);
     }

@@ -13,6 +13,10 @@
 //! inside the window and of what scatters between the other tasks. A window counts as slow where the excess is at least
 //! 15 % less 2.5 such errors (1 to 5 points: a task that is exactly 15 % slow is measured below that half the time), and
 //! at least 3.5 errors.
+//!
+//! **Far behind.** Windows have as many steps as ten seconds held when the run began; where a node fails so that each step
+//! takes many times as long, three of them are hours. A task that takes three times the usual in 16 steps in a row, and
+//! ten seconds at least, while most others do not, is told at once, and its share is asked for without a trial.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +25,7 @@ use antiphon_types::{DirectiveBody, Remedy, Rule, Timestamp, Verdict};
 use crate::conclusion::Conclusion;
 use crate::robust::{deviation, median};
 
-use task::Task;
+use task::{Lag, Task};
 
 /// Steps of a window at least.
 const STEPS_MIN: u64 = 16;
@@ -37,6 +41,8 @@ const SAMPLES_MAX: u64 = 64;
 const ERROR_GOAL: f64 = 0.02;
 /// Standard error of a median over that of a mean.
 const MEDIAN_ERROR: f64 = 1.2533;
+/// Times the usual from which no window is waited for.
+const FAR: f64 = 3.0;
 /// Tasks of one gang: bounds memory whatever is sent.
 const TASKS_MAX: usize = 1_024;
 /// A spread of more than this is worth telling.
@@ -88,6 +94,8 @@ pub(crate) struct StragglerRule {
     steps: Option<u64>,
     /// The window that is being filled: its steps begin at `window * steps`.
     window: u64,
+    /// What an equal part of a step took in the last window, in milliseconds: the lower median over the tasks.
+    usual_ms: Option<f64>,
     spread_told: bool,
     /// Windows in a row that speak for the opposite.
     spread_turns: u32,
@@ -124,6 +132,7 @@ impl StragglerRule {
             // What was measured under another share would be judged wrongly.
             task.now.clear();
             task.next.clear();
+            task.lag = Lag::default();
         }
     }
 
@@ -137,6 +146,7 @@ impl StragglerRule {
             // The run went back to a checkpoint: what was half full is of another time.
             for task in self.tasks.values_mut() {
                 (task.now, task.next) = (Vec::new(), Vec::new());
+                task.lag = Lag::default();
                 (task.last_window, task.newest_step) = (window, 0);
                 task.quiet_until = task.quiet_until.min(window + COOL_DOWN_WINDOWS);
             }
@@ -162,6 +172,15 @@ impl StragglerRule {
         let task = self.tasks.entry(signal.task).or_default();
         task.newest_step = task.newest_step.max(signal.step);
         task.last_window = window;
+        let lags = task.lag.take(
+            signal.step,
+            own_ms,
+            own_ms / task.share() > FAR * self.usual_ms.unwrap_or(f64::INFINITY),
+        );
+        if lags && window >= task.quiet_until {
+            self.judge_lag(signal.task, signal.step);
+        }
+        let task = self.tasks.entry(signal.task).or_default();
         if window < self.window || !signal.step.is_multiple_of(steps.div_ceil(SAMPLES_MAX)) {
             return;
         }
@@ -186,6 +205,13 @@ impl StragglerRule {
         let window = self.window;
         self.window += 1;
         let compared = self.compare();
+        let mut whole_ms: Vec<f64> = compared
+            .iter()
+            .map(|one| (1.0 + one.excess) * one.others_ms)
+            .collect();
+        whole_ms.sort_by(f64::total_cmp);
+        let middle = whole_ms.len().saturating_sub(1) / 2;
+        self.usual_ms = whole_ms.get(middle).copied().or(self.usual_ms);
         if self.steps.is_none() {
             // The first window only says how long windows have to be; a short or lonely one says nothing.
             if !compared.is_empty() {
@@ -266,6 +292,55 @@ impl StragglerRule {
         compared
     }
 
+    /// Judges a task whose last steps took a multiple of the usual: alone, it holds up the others; together, the work is
+    /// another than before.
+    fn judge_lag(&mut self, rank: u32, step: u64) {
+        let (Some(usual_ms), Some(task)) = (self.usual_ms, self.tasks.get(&rank)) else {
+            return;
+        };
+        let lag = task.lag;
+        // Reports of others may be on their way: those count that have come half as far into the same stretch.
+        let seen = lag.since + STEPS_MIN / 2;
+        let others = self.tasks.iter().filter(|(other, _)| **other != rank);
+        let others: Vec<&Task> = others
+            .map(|(_, other)| other)
+            .filter(|other| other.newest_step >= seen)
+            .collect();
+        let lagging = others.iter().filter(|other| other.lag.steps > 0).count();
+        if others.is_empty() || others.len() < self.tasks.len() / 2 || 2 * lagging >= others.len() {
+            return;
+        }
+        let own_ms = lag.ms / lag.steps as f64;
+        let excess = own_ms / task.share() / usual_ms - 1.0;
+        // As with windows: what makes up for its speed by a smaller share holds nobody up.
+        if task.asked > 0 && own_ms < (1.0 + RECOVERED) * usual_ms {
+            return;
+        }
+        let remedy = match task.asked {
+            0 | 1 => share(rank, excess),
+            2 => Remedy::Replace { task: rank },
+            _ => return,
+        };
+        let evidence = format!(
+            "{own_ms:.0} ms a step of its own in the last {} steps against the usual {usual_ms:.0} ms ({:+.0} %), {lagging} of \
+             {} others as far behind",
+            lag.steps,
+            100.0 * excess,
+            others.len(),
+        );
+        let task = self.tasks.entry(rank).or_default();
+        task.asked = task.asked.max(1) + 1;
+        task.lag = Lag::default();
+        self.pending.push_back(Conclusion {
+            rule: Rule::Straggler,
+            subject: format!("task {rank}"),
+            verdict: Verdict::Slow,
+            evidence,
+            step,
+            remedies: vec![remedy],
+        });
+    }
+
     fn judge(&mut self, one: &Compared, window: u64) {
         let steps = self.steps.unwrap_or(STEPS_MIN);
         let task = self.tasks.entry(one.task).or_default();
@@ -286,10 +361,7 @@ impl StragglerRule {
             // A task whose smaller share makes up for its speed holds nobody up: nothing more is asked for.
             let remedy = match task.asked {
                 0 => drain(one.task, 0, 1),
-                1 => {
-                    let share = (1_000.0 / (1.0 + one.excess)).floor().max(1.0);
-                    drain(one.task, share as u32, 0)
-                }
+                1 => share(one.task, one.excess),
                 2 => Remedy::Replace { task: one.task },
                 _ => return,
             };
@@ -358,6 +430,12 @@ impl StragglerRule {
             remedies: Vec::new(),
         });
     }
+}
+
+/// As much of an equal part as the task does in the time of the others.
+fn share(task: u32, excess: f64) -> Remedy {
+    let permille = (1_000.0 / (1.0 + excess)).floor().clamp(1.0, 1_000.0);
+    drain(task, permille as u32, 0)
 }
 
 fn drain(task: u32, share_permille: u32, steps: u32) -> Remedy {

@@ -165,6 +165,11 @@ impl JobWindow {
         Some(series.points()).filter(|points| !points.is_empty())
     }
 
+    /// Takes in that a sender lives: it sent a batch, with signals in it or without.
+    pub fn heard(&mut self, at: Timestamp) {
+        self.run.heard(at);
+    }
+
     /// Takes one signal in.
     pub fn observe(&mut self, signal: &Signal<'_>, at: Timestamp) {
         self.latest.at = self.latest.at.max(at);
@@ -238,6 +243,10 @@ impl JobWindow {
             return;
         };
         self.stream.draw(index, signal);
+        let said = self
+            .provenance
+            .observe_loss(index, signal, &self.stream, &self.context);
+        self.conclude(said);
         if signal.grad_norm.is_some() {
             let context = &self.context;
             let said = self

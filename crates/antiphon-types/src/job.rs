@@ -90,6 +90,9 @@ pub struct JobSpec {
     /// How far each rule of the two-way loop may go; what is not named follows its team, then the default of the remedy.
     #[serde(default)]
     pub rules: BTreeMap<Rule, RuleMode>,
+    /// No step for so long is a hang, in place of the rule's own least time.
+    #[serde(default)]
+    pub hang_after: Option<Millis>,
     /// What is trained, as the user describes it; read by people and by the planner, not by the kernel.
     pub train: BTreeMap<String, String>,
     /// Which of the team's jobs goes first, the highest; says nothing to other teams.
@@ -259,6 +262,20 @@ pub enum Processes {
 pub struct CheckpointSpec {
     /// The directory, absolute.
     pub dir: String,
+    /// Which of them the trainer's side deletes; none where nothing is said.
+    #[serde(default)]
+    pub keep: Option<KeepSpec>,
+}
+
+/// Which checkpoints stay: whatever one of these numbers keeps, and always the newest acknowledged one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepSpec {
+    /// The newest so many.
+    pub newest: u32,
+    /// The best so many, by held-out loss where it was measured.
+    pub best: u32,
+    /// One of each of the last so many days.
+    pub days: u32,
 }
 
 /// What happens after a failed attempt.

@@ -41,7 +41,7 @@ pub use exit::{Exit, ExitClass};
 pub use finding::{Diagnosis, Finding, Verdict};
 pub use ids::{ActionId, AttemptId, DirectiveId, IdError, JobId, NodeName, Seq, TaskId};
 pub use job::{
-    ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, Processes,
+    ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, KeepSpec, Processes,
     RetrySpec, Role, Rung, Shape, ShardOrigin, Tasks,
 };
 pub use observation::Observation;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 
-use antiphon_types::{NodeSpec, Processes, TaskAllocation};
+use antiphon_types::{KeepSpec, NodeSpec, Processes, TaskAllocation};
 
 use super::process::MARK;
 use crate::Launch;
@@ -79,6 +79,12 @@ pub(crate) fn of_task(
     set(MARK, dir.display().to_string());
     if let Some(checkpoint) = &spec.checkpoint {
         set("ANTIPHON_CHECKPOINT_DIR", checkpoint.dir.clone());
+        if let Some(KeepSpec { newest, best, days }) = checkpoint.keep {
+            set(
+                "ANTIPHON_CHECKPOINT_KEEP",
+                format!("newest={newest},best={best},days={days}"),
+            );
+        }
     }
 
     // Empty, not absent, for a task without GPUs: absent would mean all of them.

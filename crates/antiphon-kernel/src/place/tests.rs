@@ -170,6 +170,7 @@ fn checkpointed(shape: Shape) -> JobSpec {
     JobSpec {
         checkpoint: Some(CheckpointSpec {
             dir: "/c".to_owned(),
+            keep: None,
         }),
         ..job(shape)
     }

@@ -6,7 +6,7 @@ mod batch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_kernel::{AttemptRecord, FindingRecord, pending_directives};
+use antiphon_kernel::{AttemptRecord, FindingRecord, pending_directives, replay_slot};
 use antiphon_signals::Context;
 use antiphon_types::{
     Ack, AckBody, AttemptId, DirectiveBody, DirectiveId, JobId, Millis, Observation, Outcome, Rule,
@@ -181,6 +181,7 @@ fn context(shared: &Shared, attempt: AttemptId) -> Context {
         quarantined: findings.into_iter().flatten().filter_map(noise).collect(),
         checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.get()),
         shards: job.spec.data.shards.clone(),
+        hang_after: job.spec.hang_after,
         ..Context::default()
     }
 }
@@ -229,7 +230,7 @@ fn reply(
     let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
         pending_directives(job, attempt, cursor, done)
             .into_iter()
-            .map(DirectiveOut::of)
+            .map(|directive| DirectiveOut::of(directive, replay_slot(job, directive)))
             .collect()
     });
     let again = if taken.found {

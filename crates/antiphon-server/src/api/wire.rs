@@ -60,12 +60,14 @@ pub(crate) struct DirectiveOut {
 }
 
 impl DirectiveOut {
-    pub(super) fn of(directive: &Directive) -> Self {
+    /// The directive, not to be carried out before `slot` where one is given.
+    pub(super) fn of(directive: &Directive, slot: Option<u64>) -> Self {
         let weight = |ppm: u32| f64::from(ppm) / 1_000_000.0;
         let mut out = Self {
             id: directive.id.0,
             what: directive.body.name(),
             reason: directive.reason.clone(),
+            not_before_slot: slot,
             ..Self::default()
         };
         match &directive.body {

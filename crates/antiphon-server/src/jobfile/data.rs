@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{AugmentSpec, DataSpec, Rule, RuleMode, ShardOrigin};
+use antiphon_types::{AugmentSpec, DataSpec, Millis, Rule, RuleMode, ShardOrigin};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::read::{Format, JobFileError, value_of};
+use super::time::span;
 
 /// Temperatures above this give noise, whatever the model.
 const TEMPERATURE_MAX: f64 = 100.0;
@@ -46,6 +47,9 @@ pub struct RulesFile {
     /// No step for too long while the sender lives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<ModeName>,
+    /// No step for so long is a hang, or for ten steps' time where that is longer. Default: `10min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang_after: Option<String>,
 }
 
 /// What becomes of a rule's findings.
@@ -147,6 +151,20 @@ pub(super) fn rules(file: Option<&RulesFile>) -> BTreeMap<Rule, RuleMode> {
     };
     let named = |rule| Some((rule, mode(said(rule).or(file.default)?)));
     Rule::ALL.into_iter().filter_map(named).collect()
+}
+
+/// How long a job may go without a step, where its file says so.
+pub(super) fn hang_after(file: Option<&RulesFile>) -> Result<Option<Millis>, JobFileError> {
+    let Some(text) = file.and_then(|rules| rules.hang_after.as_deref()) else {
+        return Ok(None);
+    };
+    let at = "rules.hang_after";
+    let after = span(at, Some(text), Millis::ZERO)?;
+    if after == Millis::ZERO {
+        let why = "every run goes without a step for that long";
+        return Err(JobFileError::value(at, why, "give a time like `10min`"));
+    }
+    Ok(Some(after))
 }
 
 /// What is known of a job's data, and how more is made.
@@ -301,6 +319,21 @@ mod tests {
         let file = read("name = \"a\"\n[rules]\nshard = \"observe\"", Format::Toml);
         let of = rules(file.unwrap().rules.as_ref());
         assert_eq!(of, BTreeMap::from([(Rule::Shard, RuleMode::Observe)]));
+    }
+
+    #[test]
+    fn a_hang_may_be_told_sooner_but_not_at_once() {
+        let after = |text: &str| {
+            let file = format!("name = \"a\"\n[rules]\nhang_after = \"{text}\"");
+            hang_after(read(&file, Format::Toml).unwrap().rules.as_ref())
+        };
+        assert_eq!(after("20s").unwrap(), Some(Millis::from_secs(20)));
+        assert_eq!(hang_after(None).unwrap(), None);
+        let error = after("0s").unwrap_err();
+        assert_eq!(
+            error.what,
+            "`rules.hang_after`: every run goes without a step for that long"
+        );
     }
 
     #[test]

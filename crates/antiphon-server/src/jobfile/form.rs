@@ -238,6 +238,15 @@ pub struct RoleFile {
 pub struct CheckpointFile {
     /// The directory; the trainer sees it as `ANTIPHON_CHECKPOINT_DIR`.
     pub dir: String,
+    /// How many of the newest the Python package keeps when it deletes old ones. Default: it deletes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
+    /// How many of the best it keeps beside them, by held-out loss where the trainer gives one. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_best: Option<u32>,
+    /// Of how many of the last days it keeps one each. Default: 7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_days: Option<u32>,
 }
 
 /// What happens after a failed attempt.

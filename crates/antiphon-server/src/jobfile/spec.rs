@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    CheckpointSpec, Class, JobId, JobSpec, Millis, Rejection, RetrySpec, Role, Rung, Timestamp,
+    CheckpointSpec, Class, JobId, JobSpec, KeepSpec, Millis, Rejection, RetrySpec, Role, Rung,
+    Timestamp,
 };
 
 use super::array::array;
-use super::data::{data, rules};
+use super::data::{data, hang_after, rules};
 use super::estimate::estimate;
-use super::form::{ClassName, JobFile, Run, RungFile, TrainFile};
+use super::form::{CheckpointFile, ClassName, JobFile, Run, RungFile, TrainFile};
 use super::read::JobFileError;
 use super::shape::{gpu_amount, shapes};
 use super::time::{span, window};
@@ -48,6 +49,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
     let checkpoint = match &file.checkpoint {
         Some(checkpoint) => Some(CheckpointSpec {
             dir: absolute_path("checkpoint.dir", Some(&checkpoint.dir))?,
+            keep: keep(checkpoint)?,
         }),
         None => None,
     };
@@ -101,6 +103,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
         )?,
         data: data(file.data.as_ref(), &file.augment)?,
         rules: rules(file.rules.as_ref()),
+        hang_after: hang_after(file.rules.as_ref())?,
         train: file.train.as_ref().map(described).unwrap_or_default(),
         priority: file.priority.unwrap_or(0),
         not_before,
@@ -373,6 +376,35 @@ fn shared(file: &JobFile) -> Result<BTreeMap<String, u64>, JobFileError> {
     Ok(asked
         .map(|(name, amount)| (name.clone(), *amount))
         .collect())
+}
+
+/// Which checkpoints stay. One at least is always kept, so asking for none says something else than is meant.
+fn keep(file: &CheckpointFile) -> Result<Option<KeepSpec>, JobFileError> {
+    let Some(newest) = file.keep else {
+        let alone = [("keep_best", file.keep_best), ("keep_days", file.keep_days)];
+        return match alone.into_iter().find(|(_, number)| number.is_some()) {
+            None => Ok(None),
+            Some((key, _)) => {
+                let at = format!("checkpoint.{key}");
+                let why = "it stands without `keep`, so nothing is deleted";
+                let help = "add `keep = 3`, or take it out";
+                Err(JobFileError::value(&at, why, help))
+            }
+        };
+    };
+    if newest == 0 {
+        let help = "give 1 or more, or leave it out to keep all";
+        return Err(JobFileError::value(
+            "checkpoint.keep",
+            "0 keeps none",
+            help,
+        ));
+    }
+    Ok(Some(KeepSpec {
+        newest,
+        best: file.keep_best.unwrap_or(1),
+        days: file.keep_days.unwrap_or(7),
+    }))
 }
 
 fn ladder(steps: &[RungFile]) -> Result<Vec<Rung>, JobFileError> {

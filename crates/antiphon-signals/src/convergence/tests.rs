@@ -317,15 +317,29 @@ fn a_target_out_of_reach_is_told_and_one_within_reach_is_not() {
     assert!(!verdicts(&synthetic(&mut rule, 1..2_000, learns)).contains(&Verdict::OffTrack));
 }
 
+/// A run that resumes has no calm step of its own yet, and step 0 is not what it came from.
+#[test]
+fn a_run_that_diverges_at_once_goes_back_to_what_it_resumed_from() {
+    let said = aiming(None).observe(301, f64::NAN, Timestamp::ZERO);
+    assert_eq!(
+        said.unwrap().remedies,
+        [Remedy::Direct(DirectiveBody::Rollback { step: 300 })]
+    );
+}
+
 #[test]
 fn after_going_back_it_judges_anew() {
     let learns = |step: f64| 2.0 + 3.0 * (-step / 300.0).exp();
     let mut rule = aiming(None);
     synthetic(&mut rule, 1..500, learns);
     assert!(rule.observe(500, f64::NAN, Timestamp::ZERO).is_some());
-    // The same bad batch once more, before anything else could be said.
+    // The same bad batch once more: the checkpoint of step 449 did not help, an older one may.
     synthetic(&mut rule, 450..500, learns);
-    assert!(rule.observe(500, f64::NAN, Timestamp::ZERO).is_some());
+    let said = rule.observe(500, f64::NAN, Timestamp::ZERO).unwrap();
+    assert_eq!(
+        said.remedies,
+        [Remedy::Direct(DirectiveBody::Rollback { step: 448 })]
+    );
     let said = synthetic(&mut rule, 400..900, learns);
     assert!(!verdicts(&said).contains(&Verdict::Diverged));
     assert!(rule.observe(900, f64::NAN, Timestamp::ZERO).is_some());

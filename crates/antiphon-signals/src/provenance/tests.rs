@@ -68,6 +68,60 @@ fn run(
         .collect()
 }
 
+/// Feeds losses of shards: task, step, shard, and the loss, where it is a number.
+fn losses(reports: &[(u32, u64, &'static str, Option<f64>)]) -> Vec<String> {
+    let mut window = JobWindow::new("job-1.1".parse().unwrap());
+    for (task, step, shard, loss) in reports {
+        let part = Signal {
+            task: Some(*task),
+            step: Some(*step),
+            shard: Some((*shard).into()),
+            loss: *loss,
+            not_finite: loss.is_none().then_some(true),
+            samples: Some(4),
+            ..Signal::default()
+        };
+        window.observe(&part, Timestamp::from_millis(step * 1_000));
+    }
+    let said = window.take_findings().into_iter();
+    said.filter_map(|finding| match finding {
+        Finding::Diagnosis(of) => Some(format!("{} {}: {:?}", of.subject, of.verdict, of.remedies)),
+        Finding::Progress { .. } | Finding::Idle { .. } => None,
+    })
+    .collect()
+}
+
+#[test]
+fn a_loss_that_is_no_number_blames_the_shard_beside_others_that_have_one_and_once() {
+    let paused = r#"c explosion: [Direct(PauseShard { shard: "c" })]"#;
+    let after = [(0, 8, "a", Some(1.0)), (0, 8, "c", None), (0, 9, "a", None)];
+    assert_eq!(losses(&after), [paused]);
+    let before = [(0, 8, "c", None), (0, 8, "d", Some(1.0)), (0, 9, "c", None)];
+    assert_eq!(losses(&before), [paused]);
+    let again = [&after[..], &after[..]].concat();
+    assert_eq!(losses(&again), [paused]);
+}
+
+/// Once the weights are no numbers, no shard's loss is: neither of a later step nor of another task, which may report later.
+#[test]
+fn a_model_that_is_no_number_blames_no_shard() {
+    let model = [
+        (0, 8, "a", Some(1.0)),
+        (0, 9, "a", None),
+        (0, 9, "b", None),
+        (1, 9, "c", None),
+    ];
+    assert_eq!(losses(&model), [""; 0]);
+    // Back at the checkpoint one task steps on, while what another had to say of the time before comes in.
+    let late = [
+        (0, 9, "a", None),
+        (0, 9, "a", Some(1.0)),
+        (1, 9, "b", None),
+        (1, 10, "b", None),
+    ];
+    assert_eq!(losses(&late), [""; 0]);
+}
+
 /// Evenly over 0..1, the same from the same state.
 fn unit(state: &mut u64) -> f64 {
     *state = state

@@ -2,7 +2,7 @@
 
 use crate::robust::median;
 
-use super::STEPS_MIN;
+use super::{STEPS_MIN, WINDOW_MS_MIN};
 
 #[derive(Debug, Default)]
 pub(super) struct Task {
@@ -20,6 +20,34 @@ pub(super) struct Task {
     /// Remedies already asked for.
     pub(super) asked: u32,
     pub(super) quiet_until: u64,
+    /// Its newest steps, as far as they took a multiple of the usual.
+    pub(super) lag: Lag,
+}
+
+/// Steps in a row that took a multiple of the usual.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lag {
+    /// The first of them.
+    pub(super) since: u64,
+    pub(super) steps: u64,
+    /// Own time of all of them.
+    pub(super) ms: f64,
+}
+
+impl Lag {
+    /// Takes a step in; whether there are enough by now to be judged, which is every so many steps.
+    pub(super) fn take(&mut self, step: u64, own_ms: f64, is_far: bool) -> bool {
+        if !is_far {
+            *self = Self::default();
+            return false;
+        }
+        if self.steps == 0 {
+            self.since = step;
+        }
+        self.steps += 1;
+        self.ms += own_ms;
+        self.steps.is_multiple_of(STEPS_MIN) && self.ms >= WINDOW_MS_MIN
+    }
 }
 
 impl Task {

@@ -218,6 +218,74 @@ fn remedies_escalate_while_it_stays_slow_and_end_with_another_node() {
     assert_eq!(spread.count(), 1);
 }
 
+/// Two tasks of 50 ms a step, whose windows have 200 steps; `times` says what a step takes from `from` on.
+fn two_from(
+    from: u64,
+    steps: u64,
+    times: impl Fn(u64) -> [f64; 2],
+) -> (StragglerRule, Vec<(u64, Conclusion)>) {
+    let (mut rule, mut said) = (StragglerRule::default(), Vec::new());
+    for step in 1..=steps {
+        let own_ms = if step < from { [50.0; 2] } else { times(step) };
+        let of_step = feed(&mut rule, step, &own_ms);
+        said.extend(of_step.into_iter().map(|one| (step, one)));
+    }
+    (rule, said)
+}
+
+/// A step became forty times as long, and three windows of what used to be ten seconds would have been twenty minutes.
+#[test]
+fn a_task_that_falls_far_behind_is_told_within_sixteen_steps() {
+    let (mut rule, said) = two_from(60, 75, |_| [50.0, 2_000.0]);
+    assert!(steps_of_a_window(&rule) == 200 && said.len() == 1, "{said:?}");
+    let (step, slow) = &said[0];
+    assert_eq!((*step, slow.subject.as_str()), (75, "task 1"));
+    assert_eq!(slow.remedies, [drain(1, 25, 0)]);
+    // With so small a part its step is as short as those of the others, and nothing more is asked for.
+    rule.drained(1, 25);
+    let calm = (76..190).flat_map(|step| feed(&mut rule, step, &[50.0, 50.0]));
+    assert_eq!(calm.count(), 0);
+    // Where the trainer could not make its part small enough, it has to go.
+    let still = (190..230).flat_map(|step| feed(&mut rule, step, &[50.0, 2_000.0]));
+    let remedies: Vec<Remedy> = still.flat_map(|one| one.remedies).collect();
+    assert_eq!(remedies, [Remedy::Replace { task: 1 }]);
+}
+
+#[test]
+fn steps_that_became_longer_for_everybody_accuse_nobody() {
+    let (_, said) = two_from(60, 199, |_| [400.0, 410.0]);
+    assert!(accused_at(&said).is_empty(), "{said:?}");
+    // Nor do fifteen in a row, however long.
+    let (_, said) = two_from(60, 199, |step| {
+        [50.0, if step % 16 == 0 { 50.0 } else { 9_000.0 }]
+    });
+    assert!(accused_at(&said).is_empty(), "{said:?}");
+}
+
+/// Reports of one task may come long before those of the others, which took just as long.
+#[test]
+fn a_task_is_not_accused_before_the_others_have_reported_the_same_steps() {
+    let mut rule = two_from(60, 59, |_| [50.0; 2]).0;
+    let mut said = Vec::new();
+    for task in [1, 0] {
+        for step in 60..120 {
+            let signal = TaskStep {
+                task,
+                step,
+                step_ms: 900.0,
+                communication_ms: Some(10.0),
+            };
+            said.extend(rule.observe(&signal, Timestamp::ZERO));
+        }
+    }
+    assert!(accused(&said).is_empty(), "{said:?}");
+}
+
+fn accused_at(said: &[(u64, Conclusion)]) -> Vec<u64> {
+    let slow = said.iter().filter(|(_, one)| one.verdict == Verdict::Slow);
+    slow.map(|(step, _)| *step).collect()
+}
+
 #[test]
 fn a_spread_of_a_tenth_is_told_once_and_nobody_is_accused() {
     let (mut rule, mut step) = settled();

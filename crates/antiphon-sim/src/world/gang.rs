@@ -31,6 +31,7 @@ pub fn spec_of(job: &TraceJob, course: &Course, gpu_types: &[String]) -> JobSpec
         workdir: "/".into(),
         checkpoint: Some(CheckpointSpec {
             dir: "/checkpoints".into(),
+            keep: None,
         }),
         retry: RetrySpec::default(),
         grace: Millis::from_secs(60),

@@ -89,7 +89,7 @@ impl World {
             None if word == "held" => spec.held = true,
             None if word == "checkpoint" => {
                 let dir = "/checkpoints".into();
-                spec.checkpoint = Some(CheckpointSpec { dir });
+                spec.checkpoint = Some(CheckpointSpec { dir, keep: None });
             }
             None => match Class::ALL.into_iter().find(|class| class.name() == word) {
                 Some(class) => spec.class = class,
