@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from .retention import Retention
+
 log = logging.getLogger("antiphon")
 
 
@@ -30,6 +32,7 @@ class Environment:
     resume_from: str | None = None
     rank: int = 0
     grace_s: float = 60.0
+    keep: Retention | None = None
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
@@ -44,7 +47,16 @@ class Environment:
             resume_from=variables.get("ANTIPHON_RESUME_FROM") or None,
             rank=int(rank) if rank.isdecimal() else 0,
             grace_s=int(grace_ms) / 1000 if grace_ms.isdecimal() else 60.0,
+            keep=_keep(variables.get("ANTIPHON_CHECKPOINT_KEEP", "")),
         )
+
+
+def _keep(text: str) -> Retention | None:
+    try:
+        return Retention.read(text) if text else None
+    except ValueError as error:
+        log.warning("antiphon: no checkpoint is deleted: ANTIPHON_CHECKPOINT_KEEP: %s", error)
+        return None
 
 
 def _endpoint(variables: Mapping[str, str]) -> Endpoint | None:

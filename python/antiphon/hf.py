@@ -114,6 +114,7 @@ class AntiphonCallback(TrainerCallback):
         self._interval_s = 0.0
         self._saved_at = time.monotonic()
         self._save_started = 0.0
+        self._eval_loss: tuple[int, float] | None = None  # Of which step, and the loss.
         self._sealed_step = -1
         self._sealing: threading.Thread | None = None
         self._step_at = self._optimizer_at = 0.0
@@ -203,6 +204,8 @@ class AntiphonCallback(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         with self.quiet:
+            if "eval_loss" in (metrics or {}):
+                self._eval_loss = (state.global_step, float(metrics["eval_loss"]))
             for name, value in (metrics or {}).items():
                 if name.startswith("eval_") and name.endswith("loss") and args.process_index == 0:
                     self._job.signal(state.global_step, category=name[5:-5] or "eval", probe_loss=value)
@@ -259,9 +262,12 @@ class AntiphonCallback(TrainerCallback):
                 self._job.applied(directive, self.slot)
             return
         self.settle()
+        best = getattr(state, "best_model_checkpoint", None)
+        self._job.retention.spare([Path(best).resolve()] if best else [])
+        loss = self._eval_loss[1] if self._eval_loss is not None and self._eval_loss[0] == step else None
         slot = self.slot
         self._sealing = threading.Thread(
-            target=self._seal, args=(path, kept, started, waiting, slot), name="antiphon-seal", daemon=True
+            target=self._seal, args=(path, kept, started, waiting, slot, loss), name="antiphon-seal", daemon=True
         )
         self._sealing.start()
 
@@ -294,7 +300,15 @@ class AntiphonCallback(TrainerCallback):
             self.stream.load_state_dict(kept["stream"])
         return kept
 
-    def _seal(self, path: Path, kept: dict[str, Any], started: float, waiting: list[Directive], slot: int) -> None:
+    def _seal(
+        self,
+        path: Path,
+        kept: dict[str, Any],
+        started: float,
+        waiting: list[Directive],
+        slot: int,
+        loss: float | None,
+    ) -> None:
         try:
             sealed = seal.seal(path, kept)
         except OSError as error:
@@ -307,7 +321,7 @@ class AntiphonCallback(TrainerCallback):
         if directory and Path(directory).resolve() in path.resolve().parents:
             name = str(path.resolve().relative_to(Path(directory).resolve()))
         save_ms = (time.monotonic() - started) * 1000
-        self._job.checkpointed(int(kept["step"]), name, sealed.bytes, save_ms, sealed.manifest)
+        self._job.checkpointed(int(kept["step"]), name, sealed.bytes, save_ms, sealed.manifest, loss)
         for directive in waiting:
             self._job.applied(directive, slot)
 
@@ -367,6 +381,7 @@ class AntiphonCallback(TrainerCallback):
             if found is None or not isinstance(self.trainer, AntiphonTrainerMixin):
                 return f"there is no whole checkpoint of step {directive.step} or before to go back to in this process"
             self.rollback_to = found
+            self._job.retention.spare([found.resolve()])
             control.should_training_stop, control.should_save = True, False
             return None
         if do == "set_micro_batch":

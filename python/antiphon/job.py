@@ -13,6 +13,7 @@ from .ask import Ask
 from .directive import SAVED, Directive
 from .environment import Environment
 from .inbox import Inbox, Ready
+from .keeper import Keeper
 from .outbox import Outbox
 from .quiet import Quiet
 from .sender import Sender
@@ -63,11 +64,16 @@ class Job:
         self._step = step
         accepts = tuple(accepts)
         self._inbox = Inbox.restored(None, accepts)
+        # Deletes old checkpoints by itself, where the job file says which stay.
+        self.retention = Keeper()
         with self._quiet:
             self._inbox = Inbox.restored(state, accepts)
         with self._quiet:
             if environment.endpoint is not None:
+                keep = environment.keep if environment.rank == 0 else None
+                self.retention = Keeper(environment.endpoint.job, environment.checkpoint_dir, keep)
                 sender = Sender(environment, environment.endpoint, self._outbox, self._inbox, step)
+                sender.on_acknowledged = self.retention.acknowledged
                 sender.start()
                 self._sender = sender
                 _forget_in_forked_children(self)
@@ -202,11 +208,18 @@ class Job:
         with self._quiet:
             self._acknowledge(directive, "failed", {"error": str(error)})
 
-    def checkpointed(self, step: int, path: str, bytes: int, save_ms: float, manifest: str = "") -> None:
-        """Acknowledges a checkpoint that is durable: call it after the last sync. Only rank 0's word is sent."""
+    def checkpointed(
+        self, step: int, path: str, bytes: int, save_ms: float, manifest: str = "", loss: float | None = None
+    ) -> None:
+        """Acknowledges a checkpoint that is durable: call it after the last sync. Only rank 0's word is sent.
+
+        Where the job file says which checkpoints stay (`[checkpoint] keep`), the others are deleted once the server has
+        this one in its log. `loss` is the held-out loss of its model, for the best to stay.
+        """
         if self._sender is None or self.environment.rank != 0:
             return
         with self._quiet:
+            self.retention.saved(os.fsdecode(path), int(step), None if loss is None else float(loss))
             checkpoint = {
                 "step": int(step),
                 "path": os.fsdecode(path),
@@ -237,6 +250,7 @@ class Job:
             atexit.unregister(self.close)
             self._outbox.fail_held_acks("the job closed without a checkpoint after this directive")
             sender.close(timeout_s)
+            self.retention.settle(timeout_s)
 
     def _take(self, step: int, slot: int) -> tuple[Directive, ...]:
         with self._quiet:

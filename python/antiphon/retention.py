@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_NUMBERS = ("newest", "best", "days")
+
 DAY_S = 24 * 3600
 
 
@@ -27,13 +29,25 @@ class Retention:
     best: int = 1
     days: int = 7
 
-    def to_delete(self, saved: Iterable[Saved], now_s: float) -> list[Saved]:
-        """The checkpoints that nothing keeps, oldest first.
+    @classmethod
+    def read(cls, text: str) -> Retention:
+        """Reads `newest=3,best=1,days=7`; what is not named is 0. Raises ValueError."""
+        numbers = dict.fromkeys(_NUMBERS, 0)
+        for part in text.split(","):
+            name, _, number = part.partition("=")
+            if name not in numbers or not number.isdecimal():
+                raise ValueError(f"`{part}` is none of {', '.join(f'{name}=N' for name in _NUMBERS)}")
+            numbers[name] = int(number)
+        return cls(**numbers)
 
-        Whatever the numbers say, the newest acknowledged one stays: a next attempt resumes from it. So does what is
-        newer, since its acknowledgement may be on its way.
+    def to_delete(self, saved: Iterable[Saved], now_s: float) -> list[Saved]:
+        """The checkpoints that nothing keeps, of `saved` in the order in which they were saved.
+
+        That is not the order of steps: after a rollback the lower step is the newer checkpoint. Whatever the numbers
+        say, the newest acknowledged one stays: a next attempt resumes from it. So does what is newer, since its
+        acknowledgement may be on its way.
         """
-        by_age = sorted(saved, key=lambda one: (one.step, one.at_s))
+        by_age = list(saved)
         acknowledged = [at for at, one in enumerate(by_age) if one.acknowledged]
         if not acknowledged:
             return []

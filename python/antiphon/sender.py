@@ -85,6 +85,8 @@ class Sender:
         self._answered = False
         self._superseded = False
         self._close_by: float | None = None
+        # Told the paths of checkpoints that the server has in its log.
+        self.on_acknowledged: Callable[[list[str]], None] | None = None
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="antiphon-sender", daemon=True)
@@ -241,6 +243,7 @@ class Sender:
         self._answered = True
         if self._batch is not None:
             take_answers(self._batch.parcel.asks, answer.get("answers"))
+            self._tell_acknowledged(self._batch.parcel)
         self._next_batch()
         if isinstance(every_ms, (int, float)) and every_ms > 0:
             self._report_every_s = min(max(every_ms / 1000.0, REPORT_EVERY_S_MIN), REPORT_EVERY_S_MAX)
@@ -248,6 +251,11 @@ class Sender:
             # One entry that makes no sense must not take the others along.
             with self._quiet:
                 self._inbox.receive(Directive.from_wire(entry))
+
+    def _tell_acknowledged(self, parcel: Parcel) -> None:
+        if parcel.checkpoints and self.on_acknowledged is not None:
+            with self._quiet:
+                self.on_acknowledged([checkpoint["path"] for checkpoint in parcel.checkpoints])
 
     def _on_superseded(self) -> None:
         log.warning(

@@ -27,9 +27,20 @@ class RetentionTest(unittest.TestCase):
         self.assertEqual(left(checkpoints, Retention(newest=2, best=1, days=0)), [2, 4, 5])
 
     def test_the_newest_of_each_day_stays_for_as_many_days(self) -> None:
-        checkpoints = [saved(10 - days, days_ago=days) for days in (4, 3, 2, 1, 0)]
-        checkpoints.insert(4, saved(9, days_ago=0.2))
-        self.assertEqual(left(checkpoints, Retention(newest=1, best=0, days=3)), [8, 9, 10])
+        days = [(6, 4.0), (7, 3.0), (8, 2.0), (9, 1.0), (10, 0.2), (11, 0.0)]
+        checkpoints = [saved(step, days_ago=ago) for step, ago in days]
+        self.assertEqual(left(checkpoints, Retention(newest=1, best=0, days=3)), [8, 9, 11])
+
+    def test_after_a_rollback_the_lower_step_is_the_newer_checkpoint(self) -> None:
+        checkpoints = [saved(step) for step in (100, 200, 300, 120)]
+        self.assertEqual(left(checkpoints, Retention(newest=2, best=0, days=0)), [300, 120])
+
+    def test_the_numbers_of_the_environment_are_read_and_nonsense_is_refused(self) -> None:
+        self.assertEqual(Retention.read("newest=3,best=1,days=7"), Retention(3, 1, 7))
+        self.assertEqual(Retention.read("newest=2"), Retention(2, 0, 0))
+        for text in ("3", "newest=-1", "oldest=2", "newest=2,"):
+            with self.assertRaises(ValueError):
+                Retention.read(text)
 
     def test_the_only_acknowledged_one_stays_whatever_comes_after(self) -> None:
         later = [saved(step, acknowledged=False) for step in range(2, 30)]
@@ -48,7 +59,7 @@ class RetentionTest(unittest.TestCase):
             draw = random.Random(seed)
             checkpoints = [
                 saved(
-                    step,
+                    draw.randrange(step + 1),
                     days_ago=draw.random() * 9,
                     loss=draw.choice([None, draw.random()]),
                     acknowledged=draw.random() < 0.5,

@@ -1,7 +1,8 @@
 """The trainer of the fault experiment: two ranks under torchrun, checkpoints, and one planted fault.
 
-The same script with and without a server: antiphon's package does nothing where no server launched it. It resumes from
-its newest whole checkpoint either way, so that a requeue is worth as much as it can be. Steps take about `STEP_S`.
+The same script with and without a server: antiphon's package does nothing where no server launched it, so it deletes no
+old checkpoint there either. It resumes from its newest whole checkpoint either way, so that a requeue is worth as much
+as it can be. Steps take about `STEP_S`.
 """
 
 # The training stack is an extra: it is not there where types are checked.
@@ -117,12 +118,13 @@ class Trainer:
             errors = (self.model(rows)[:, 0] - torch.tanh(rows @ self.truth)) ** 2
             (errors.sum() / BATCH).backward()
             losses.extend(errors.detach().tolist())
+        for parameter in self.model.parameters():
+            # A rank that was given no rows adds nothing, and all ranks add up the same tensors.
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         # A step's time is its rows' time: who has fewer is faster, and a slow node is slow in each row.
         time.sleep(self.fault.slowness(self.rank, self.step) * STEP_S * len(samples) * self.world / BATCH)
         own_ms = (time.monotonic() - begun) * 1000
-        flat = torch.cat(
-            [parameter.grad.flatten() for parameter in self.model.parameters() if parameter.grad is not None]
-        )
+        flat = torch.cat([parameter.grad.flatten() for parameter in self.model.parameters()])
         dist.all_reduce(flat)
         place = 0
         for parameter in self.model.parameters():
@@ -135,8 +137,8 @@ class Trainer:
 
     def report(self, own_ms: float, losses: list[float], shards: list[str], norm: float) -> None:
         """What antiphon is told of a step; `step_ms` is this rank's own time, without the wait for the others."""
-        loss = sum(losses) / max(1, len(losses))
-        self.job.signal(self.step, self.slot, loss=loss, grad_norm=norm, step_ms=own_ms, tokens=len(losses))
+        loss = {"loss": sum(losses) / len(losses)} if losses else {}
+        self.job.signal(self.step, self.slot, grad_norm=norm, step_ms=own_ms, tokens=len(losses), **loss)
         for shard in sorted(set(shards)):
             of = [loss for loss, name in zip(losses, shards, strict=True) if name == shard]
             self.job.signal(self.step, shard=shard, loss=sum(of) / len(of), samples=len(of), **self.stream.facts(shard))
@@ -148,18 +150,20 @@ class Trainer:
         for task in [task for task, until in self.undrain.items() if self.step >= until]:
             self.shares[task] = 1.0
             del self.undrain[task]
-        for directive in self.job.boundary(self.step, self.slot, broadcast):
+        waiting = self.job.boundary(self.step, self.slot, broadcast)
+        # The way back last: what else waits is about the run as it stands.
+        for directive in sorted(waiting, key=lambda directive: directive.do == "rollback"):
             if directive.id is None:
                 return True
             if self.stream.carry_out(self.job, directive, self.slot):
                 continue
             if directive.do in ("checkpoint", "yield", "stop", "snapshot"):
-                self.save()
+                if self.sound():
+                    self.save()
                 ends = ends or directive.do in ("yield", "stop")
             elif directive.do == "rollback":
-                kept = self.load(directive.step)
-                if kept:
-                    self.job.rewind(kept["antiphon"], self.step)
+                self.go_back(directive)
+                continue
             elif directive.do == "drain":
                 self.shares[directive.task] = directive.share
                 if directive.steps:
@@ -171,9 +175,20 @@ class Trainer:
                 continue
             self.job.applied(directive, self.slot)
         if self.job.terminating:
-            self.save()
+            if self.sound():
+                self.save()
             ends = True
         return ends
+
+    def go_back(self, directive: antiphon.Directive) -> None:
+        """Goes on from the newest checkpoint up to the step that a directive names."""
+        slot = self.slot
+        kept = self.load(directive.step)
+        if not kept:
+            self.job.rejected(directive, f"there is no checkpoint of step {directive.step} or before")
+            return
+        self.job.applied(directive, slot)
+        self.job.rewind(kept["antiphon"], self.step)
 
     def sound(self) -> bool:
         """Whether the weights are numbers."""

@@ -42,16 +42,32 @@ LIMIT_S = 300.0
 FIRST, LAST = 30, 200
 #: A node that throttles, or whose link fails: most runs would not end in time.
 SLOWER = 40.0
+RULES = ("shard", "provenance", "straggler", "convergence", "batch", "checkpoint", "hang")
+NAN_SHARD = "c"
+NAN_ROW_IN = 50
+#: What the job file says that stands for the hours of a real job: a hang is told after ten minutes there.
+HANG_AFTER = "20s"
+GRACE = "5s"
+KEEP = 3
 PART = f"""\
 ## Faults
 
-Finished of all runs, seeds {", ".join(map(str, SEEDS))} each: two ranks (gloo), 240 steps, a checkpoint every 20 that
-either side resumes from. Kills, SIGTERM and hangs strike one to three times in a run, at steps drawn from the seed.
-A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
+Finished of all runs, seeds {", ".join(map(str, SEEDS))} each: two ranks (gloo) under torchrun, 240 steps, a checkpoint
+every 20 that either side resumes from. Both sides run the same script with the same fault.
+
+- *Rank killed*, *SIGTERM* (to the launcher, as at a node's shutdown) and *hung rank* strike one to three times in a
+  run, at steps drawn from the seed. *Server away*: it is killed twice and started again 3 s later. *NaN shard*: every
+  {NAN_ROW_IN}th row of one of three shards is no numbers from a step on. *Out of memory*: half the batch is too much for
+  a rank. *Full disk*: it holds four checkpoints. *Slow node*: {SLOWER:.0f} times as slow from a step on.
+- torchrun has one requeue. antiphon has its own retries: five in a row that get no further, which is the default, and
+  here after 1 s in place of 10. Two or three kills are therefore beyond torchrun's side by its very setting.
+- antiphon's job file also says what its owner would: the rules on `auto`, a smaller micro-batch for when memory runs
+  out, `keep = {KEEP}` checkpoints, and, as a run of a minute stands for one of hours, `hang_after = "{HANG_AFTER}"` in
+  place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = 5000` in place of a minute. torchrun has
+  no counterpart to shorten: it waits for a hung rank for as long as gloo does, half an hour.
+- A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
 
 """
-NAN_SHARD = "c"
-NAN_ROW_IN = 50
 
 
 @dataclass(frozen=True)
@@ -150,15 +166,16 @@ def under_antiphon(binary: Path, folder: Path, fault: Fault) -> None:
     more = f"""
 [checkpoint]
 dir = {json.dumps(str(folder))}
+keep = {KEEP}
 [retry]
 backoff = "1s"
 [[ladder]]
 name = "micro-batch 4"
 environment = {{ MICRO_BATCH = "4" }}
 """
-    rules = dict.fromkeys(("shard", "straggler", "convergence", "batch", "checkpoint", "hang"), "auto")
+    rules = {**dict.fromkeys(RULES, "auto"), "hang_after": HANG_AFTER}
     with Server(binary, folder / "server") as server:
-        job = server.submit("fault", launched(folder, fault), folder, more, rules)
+        job = server.submit("fault", launched(folder, fault), folder, more, rules, grace=GRACE)
         deadline = time.monotonic() + LIMIT_S
         away = [0.25, 0.5] if fault.kind == "server away" else []
         while time.monotonic() < deadline and server.state_of(job) not in ENDED:

@@ -95,11 +95,17 @@ class Server:
         return known
 
     def submit(
-        self, name: str, command: Sequence[str], workdir: Path, more: str = "", rules: Mapping[str, str] = SHARD_ALONE
+        self,
+        name: str,
+        command: Sequence[str],
+        workdir: Path,
+        more: str = "",
+        rules: Mapping[str, str] = SHARD_ALONE,
+        grace: str = "60s",
     ) -> str:
         """Submits a job, and gives its id; `more` goes to the end of its file."""
         path = self.directory / f"{name}.toml"
-        path.write_text(job_file(name, command, workdir, more, rules), encoding="utf-8")
+        path.write_text(job_file(name, command, workdir, more, rules, grace), encoding="utf-8")
         done = self.call("submit", str(path))
         if done.returncode != 0:
             raise SystemExit(f"`{path}` was refused:\n{done.stderr}")
@@ -141,7 +147,9 @@ class Server:
             time.sleep(POLL_S)
 
 
-def job_file(name: str, command: Sequence[str], workdir: Path, more: str, rules: Mapping[str, str]) -> str:
+def job_file(
+    name: str, command: Sequence[str], workdir: Path, more: str, rules: Mapping[str, str], grace: str
+) -> str:
     """The text of a job file."""
     modes = "\n".join(f'{rule} = "{mode}"' for rule, mode in rules.items())
     return f"""\
@@ -151,6 +159,7 @@ gpus = 0
 [run]
 command = {json.dumps(list(command))}
 workdir = {json.dumps(str(workdir))}
+grace = "{grace}"
 environment = {{ PYTHONPATH = {json.dumps(os.environ.get("PYTHONPATH", ""))} }}
 [rules]
 {modes}

@@ -1,0 +1,147 @@
+"""Deletes old checkpoints as the job file allows, once the server has newer ones in its log.
+
+It knows the checkpoints that the loop told of, over all attempts of the job, from an index beside them. What is not in
+it, or does not lie in the checkpoint directory, is never deleted; without `keep` in the job file nothing is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from . import seal
+from .quiet import Quiet
+from .retention import Retention, Saved
+
+log = logging.getLogger("antiphon")
+
+VERSION = 1
+
+
+class Keeper:
+    """The checkpoints of one job, as its rank 0 knows them. Filled by the loop, told of by the sender."""
+
+    def __init__(self, job: str = "", directory: str | None = None, retention: Retention | None = None) -> None:
+        self._retention = retention if directory else None
+        self._directory = Path(directory or ".")
+        self._index = self._directory / f"antiphon-checkpoints.{job}.json"
+        self._quiet = Quiet()
+        # Guards what is known; the other one keeps two threads from deleting at once.
+        self._lock = threading.Lock()
+        self._at_work = threading.Lock()
+        self._known: list[Saved] | None = None
+        self._new: list[Saved] = []
+        self._acknowledged: set[str] = set()
+        self._spared: frozenset[Path] = frozenset()
+        self._is_due = False
+        self._thread: threading.Thread | None = None
+
+    def saved(self, path: str, step: int, loss: float | None = None) -> None:
+        """Takes in a checkpoint that is durable; `loss` is the held-out loss of its model, if it was measured."""
+        if self._retention is not None:
+            with self._lock:
+                self._new.append(Saved(path, step, time.time(), loss))
+
+    def acknowledged(self, paths: Iterable[str]) -> None:
+        """The server has these in its log: lets go, beside the training, what they replace."""
+        if self._retention is None:
+            return
+        with self._lock:
+            self._acknowledged.update(paths)
+            self._is_due = True
+            if self._thread is None:
+                # Deleting a large checkpoint takes seconds, in which signals go on.
+                self._thread = threading.Thread(target=self._work, name="antiphon-keeper", daemon=True)
+                self._thread.start()
+
+    def spare(self, paths: Iterable[str | Path]) -> None:
+        """Never deletes these, in place of those named before: such as the one that is being loaded."""
+        spared = frozenset(self._resolved(path) for path in paths)
+        with self._lock:
+            self._spared = spared
+
+    def prune(self) -> list[str]:
+        """Deletes now what may go, and gives its paths. Raises OSError where something cannot be deleted."""
+        if self._retention is None:
+            return []
+        with self._at_work:
+            known = self._take_stock()
+            gone: set[str] = set()
+            try:
+                for one in self._retention.to_delete(known, time.time()):
+                    if self._may_go(one.path):
+                        _delete(self._directory / one.path)
+                        gone.add(one.path)
+                        log.info("antiphon: checkpoint `%s` is deleted: newer ones are acknowledged", one.path)
+            finally:
+                with self._lock:
+                    self._known = [one for one in known if one.path not in gone]
+                self._write()
+            return sorted(gone)
+
+    def settle(self, timeout_s: float | None = None) -> None:
+        """Waits for what is being deleted."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._is_due:
+                    self._thread = None
+                    return
+                self._is_due = False
+            with self._quiet:
+                self.prune()
+
+    def _take_stock(self) -> list[Saved]:
+        """What is known and still there, in the order of saving, with the acknowledgements that came."""
+        with self._lock:
+            known = self._read() if self._known is None else self._known
+            new, self._new = self._new, []
+            # A path that is written again is another checkpoint.
+            again = {one.path for one in new}
+            known = [one for one in known if one.path not in again] + new
+            known = [replace(one, acknowledged=True) if one.path in self._acknowledged else one for one in known]
+            self._acknowledged -= {one.path for one in known}
+            self._known = [one for one in known if (self._directory / one.path).exists()]
+            return self._known
+
+    def _may_go(self, path: str) -> bool:
+        target = self._resolved(path)
+        with self._lock:
+            return target not in self._spared and self._directory.resolve() in target.parents
+
+    def _resolved(self, path: str | Path) -> Path:
+        return (self._directory / path).resolve()
+
+    def _read(self) -> list[Saved]:
+        try:
+            index = json.loads(self._index.read_bytes())
+            return [Saved(**entry) for entry in index["checkpoints"]] if index["version"] == VERSION else []
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("antiphon: `%s` cannot be read, older checkpoints stay: %s", self._index, error)
+            return []
+
+    def _write(self) -> None:
+        with self._lock:
+            entries = [asdict(one) for one in self._known or []]
+        seal.write_durably(self._index, json.dumps({"version": VERSION, "checkpoints": entries}, indent=1).encode())
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        # Without its manifest a directory is no checkpoint: nobody resumes from one that is half deleted.
+        (path / seal.MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
