@@ -57,15 +57,16 @@ every 20 that either side resumes from. Both sides run the same script with the 
 
 - *Rank killed*, *SIGTERM* (to the launcher, as at a node's shutdown) and *hung rank* strike one to three times in a
   run, at steps drawn from the seed. *Server away*: it is killed twice and started again 3 s later. *NaN shard*: every
-  {NAN_ROW_IN}th row of one of three shards is no numbers from a step on. *Out of memory*: half the batch is too much for
-  a rank. *Full disk*: it holds four checkpoints. *Slow node*: {SLOWER:.0f} times as slow from a step on.
+  {NAN_ROW_IN}th row of one of three shards is no numbers from a step on. *Out of memory*: half the batch is too much
+  for a rank. *Full disk*: it holds four checkpoints. *Slow node*: {SLOWER:.0f} times as slow from a step on.
 - torchrun has one requeue. antiphon has its own retries: five in a row that get no further, which is the default, and
   here after 1 s in place of 10. Two or three kills are therefore beyond torchrun's side by its very setting.
 - antiphon's job file also says what its owner would: the rules on `auto`, a smaller micro-batch for when memory runs
   out, `keep = {KEEP}` checkpoints, and, as a run of a minute stands for one of hours, `hang_after = "{HANG_AFTER}"` in
   place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = 5000` in place of a minute. torchrun has
   no counterpart to shorten: it waits for a hung rank for as long as gloo does, half an hour.
-- A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished. (`scripts/two_way/faults.py`)
+- A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished.
+  (`scripts/two_way/faults.py`)
 
 """
 

@@ -174,17 +174,18 @@ def went_back(binary: Path, folder: Path, bars: Bars) -> str:
     again, first = applied[1:], applied[0]
     same_place = again == [first]
     bars.hold("the run went back to the checkpoint of step 20", turn is not None and steps[turn] == 21, str(turn))
-    bars.hold(
-        f"the directive was carried out again, once, at slot {first['slot']} with the same weights", same_place, str(again)
-    )
+    what = f"the directive was carried out again, once, at slot {first['slot']} with the same weights"
+    bars.hold(what, same_place, str(again))
     part = turn or 0
     same = losses[:part] == reference[:part] and losses[part:] == reference[20:]
-    bars.hold("all losses before and after are those of a run without a server", same, differing(losses[part:], reference[20:]))
+    different = differing(losses[part:], reference[20:])
+    bars.hold("all losses before and after are those of a run without a server", same, different)
+    slots = ", ".join(str(entry["slot"]) for entry in again) or "none"
+    weights = "the same" if same_place else "OTHER"
     return (
         f"- Rollback from step {steps[part - 1]} to the checkpoint of step 20, over a `set_weights` of slot "
-        f"{first['slot']}: it was carried out again at slot {', '.join(str(it['slot']) for it in again) or 'none'} with "
-        f"{'the same' if same_place else 'OTHER'} weights; {'all' if same else 'NOT all'} {len(losses)} losses are bit for "
-        f"bit those of a run without a server."
+        f"{first['slot']}: it was carried out again at slot {slots} with {weights} weights; "
+        f"{'all' if same else 'NOT all'} {len(losses)} losses are bit for bit those of a run without a server."
     )
 
 

@@ -147,9 +147,7 @@ class Server:
             time.sleep(POLL_S)
 
 
-def job_file(
-    name: str, command: Sequence[str], workdir: Path, more: str, rules: Mapping[str, str], grace: str
-) -> str:
+def job_file(name: str, command: Sequence[str], workdir: Path, more: str, rules: Mapping[str, str], grace: str) -> str:
     """The text of a job file."""
     modes = "\n".join(f'{rule} = "{mode}"' for rule, mode in rules.items())
     return f"""\

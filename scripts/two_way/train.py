@@ -166,7 +166,7 @@ def run(setting: Setting) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="two-way-") as folder:
         trainer = Trainer(
             model=model,
-            args=arguments(folder, setting),
+            args=arguments_of(folder, setting.steps, BATCH_ROWS, setting.seed),
             data_collator=collate,
             train_dataset=None,
             callbacks=[held_out],
@@ -207,17 +207,17 @@ def mixed(data: Stream, shares: dict[str, float], seed: int) -> MixedStream:
     return MixedStream(rows, shares, seed, categories=data.category)
 
 
-def arguments(folder: str, setting: Setting) -> TrainingArguments:
-    """What every arm trains with."""
+def arguments_of(folder: str, steps: int, rows: int, seed: int) -> TrainingArguments:
+    """What every run trains with."""
     return TrainingArguments(
         output_dir=folder,
-        max_steps=setting.steps,
-        per_device_train_batch_size=BATCH_ROWS,
+        max_steps=steps,
+        per_device_train_batch_size=rows,
         learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=10,
         weight_decay=0.01,
-        seed=setting.seed,
+        seed=seed,
         use_cpu=True,
         save_strategy="no",
         logging_strategy="no",

@@ -195,6 +195,9 @@ mod tests {
         // Carried out on the new way, it is part of that way.
         assert_eq!(again(applied(), 4_960), Some(4_960));
         let reason = String::new();
-        assert_eq!(again(Some(AckBody::Rejected { reason }), 4_900), Some(4_900));
+        assert_eq!(
+            again(Some(AckBody::Rejected { reason }), 4_900),
+            Some(4_900)
+        );
     }
 }

@@ -234,9 +234,10 @@ impl ConvergenceRule {
         };
         // Where the same checkpoint led to the same end, an older one is left.
         let to = match self.rescued {
-            Some(Rescue { diverged, restarted }) if self.calm <= diverged => {
-                self.calm.min(restarted.saturating_sub(2))
-            }
+            Some(Rescue {
+                diverged,
+                restarted,
+            }) if self.calm <= diverged => self.calm.min(restarted.saturating_sub(2)),
             Some(_) | None => self.calm,
         };
         let back = Remedy::Direct(DirectiveBody::Rollback { step: to });

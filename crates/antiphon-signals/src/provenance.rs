@@ -156,7 +156,9 @@ impl ProvenanceRule {
             (self.sound == Some(at)).then_some(index)
         } else if finite(signal.loss).is_some() {
             self.sound = Some(at);
-            let broken = self.broken.filter(|(then, other)| *then == at && *other != index);
+            let broken = self
+                .broken
+                .filter(|(then, other)| *then == at && *other != index);
             broken.map(|(_, other)| other)
         } else {
             None

@@ -41,8 +41,8 @@ pub use exit::{Exit, ExitClass};
 pub use finding::{Diagnosis, Finding, Verdict};
 pub use ids::{ActionId, AttemptId, DirectiveId, IdError, JobId, NodeName, Seq, TaskId};
 pub use job::{
-    ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, KeepSpec, Processes,
-    RetrySpec, Role, Rung, Shape, ShardOrigin, Tasks,
+    ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, KeepSpec,
+    Processes, RetrySpec, Role, Rung, Shape, ShardOrigin, Tasks,
 };
 pub use observation::Observation;
 pub use policy::{Policy, PromoteAfter};

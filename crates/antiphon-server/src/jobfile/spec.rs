@@ -394,11 +394,7 @@ fn keep(file: &CheckpointFile) -> Result<Option<KeepSpec>, JobFileError> {
     };
     if newest == 0 {
         let help = "give 1 or more, or leave it out to keep all";
-        return Err(JobFileError::value(
-            "checkpoint.keep",
-            "0 keeps none",
-            help,
-        ));
+        return Err(JobFileError::value("checkpoint.keep", "0 keeps none", help));
     }
     Ok(Some(KeepSpec {
         newest,

@@ -237,7 +237,10 @@ fn two_from(
 #[test]
 fn a_task_that_falls_far_behind_is_told_within_sixteen_steps() {
     let (mut rule, said) = two_from(60, 75, |_| [50.0, 2_000.0]);
-    assert!(steps_of_a_window(&rule) == 200 && said.len() == 1, "{said:?}");
+    assert!(
+        steps_of_a_window(&rule) == 200 && said.len() == 1,
+        "{said:?}"
+    );
     let (step, slow) = &said[0];
     assert_eq!((*step, slow.subject.as_str()), (75, "task 1"));
     assert_eq!(slow.remedies, [drain(1, 25, 0)]);

@@ -281,7 +281,10 @@ impl Storm {
             ]),
             roles,
             workdir: "/".into(),
-            checkpoint: Some(CheckpointSpec { dir: "/c".into(), keep: None }),
+            checkpoint: Some(CheckpointSpec {
+                dir: "/c".into(),
+                keep: None,
+            }),
             retry: RetrySpec {
                 retries_max: draw.count(0, 5),
                 backoff_first: s(10),

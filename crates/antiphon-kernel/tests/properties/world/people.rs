@@ -47,7 +47,10 @@ impl World {
             class: asks.class,
             roles: roles.collect(),
             workdir: "/".into(),
-            checkpoint: behaves.saves.then(|| CheckpointSpec { dir: "/c".into(), keep: None }),
+            checkpoint: behaves.saves.then(|| CheckpointSpec {
+                dir: "/c".into(),
+                keep: None,
+            }),
             retry: RetrySpec {
                 retries_max: behaves.retries,
                 backoff_first: Millis::from_secs(10),
