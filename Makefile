@@ -52,16 +52,20 @@ test-python: $(VENV)/quickstart
 test-torch: $(TORCH)/installed
 	cd python/tests_torch && CUDA_VISIBLE_DEVICES= HF_HUB_OFFLINE=1 timeout 600 ../../$(TORCH)/bin/python -m unittest discover
 
-# The mix of data on a real trainer with a real server, in one scenario and at one seed.
+# The mix of data on a real trainer with a real server, in one scenario and at one seed; a server that is killed meanwhile,
+# and a rollback.
 test-two-way: $(TORCH)/installed
 	cargo build --quiet --bin antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/restart.py --binary target/debug/antiphon --folder target/two-way/quick/restart
 
 ## The two-way loop at full size: writes docs/reference/two-way.md. Takes hours, and picks up where it was stopped.
 proof: $(TORCH)/installed
 	cargo build --quiet --release --bin antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/starve.py --binary target/release/antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/restart.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/cost.py --binary target/release/antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/release/antiphon
 
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.

@@ -19,7 +19,8 @@ use std::thread;
 use antiphon_backends::local::{LocalBackend, LocalConfig};
 use antiphon_backends::{Backend, BackendError, Launch, Preflight, TaskSeen};
 use antiphon_types::{
-    Bytes, CheckpointSpec, Exit, ExitClass, GpuAmount, Millis, Processes, Slice, Timestamp,
+    Bytes, CheckpointSpec, Exit, ExitClass, GpuAmount, KeepSpec, Millis, Processes, Slice,
+    Timestamp,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -675,6 +676,7 @@ async fn a_gang_of_two_nodes_with_four_gpus_finds_its_ranks() {
             ("ANTIPHON_NODE", node),
             ("ANTIPHON_GPUS_VIRTUAL", "1"),
             ("ANTIPHON_CHECKPOINT_DIR", "/ckpt/a"),
+            ("ANTIPHON_CHECKPOINT_KEEP", "newest=3,best=1,days=7"),
             ("CUDA_VISIBLE_DEVICES", "0,1,2,3"),
             ("PET_NNODES", "2"),
             ("PET_NODE_RANK", &rank),

@@ -2,7 +2,7 @@
 
 use super::*;
 use antiphon_types::{
-    Bytes, Class, Estimate, GpuAmount, JobId, JobSpec, Millis, Processes, Span, Timestamp,
+    Bytes, Class, Estimate, GpuAmount, JobId, JobSpec, KeepSpec, Millis, Processes, Span, Timestamp,
 };
 
 /// 2026-12-01T00:00:00Z.
@@ -133,6 +133,34 @@ fn what_no_process_can_take_is_refused() {
     let empty =
         "name = \"a\"\n[resources]\ngpus = 1\n[run]\ncommand = [\"x\"]\n[checkpoint]\ndir = \"\"";
     assert!(error(empty).starts_with("[AP0202] `checkpoint.dir`"));
+}
+
+#[test]
+fn what_is_said_of_old_checkpoints_has_defaults_and_makes_sense() {
+    let with = |keys: &str| {
+        file(
+            "",
+            "gpus = 1",
+            &format!("[checkpoint]\ndir = \"/c\"\n{keys}"),
+        )
+    };
+    let keep = |keys: &str| spec(&with(keys)).unwrap().checkpoint.unwrap().keep;
+    assert_eq!(keep(""), None);
+    let (newest, best, days) = (3, 1, 7);
+    assert_eq!(keep("keep = 3"), Some(KeepSpec { newest, best, days }));
+    let (best, days) = (0, 2);
+    assert_eq!(
+        keep("keep = 3\nkeep_best = 0\nkeep_days = 2"),
+        Some(KeepSpec { newest, best, days })
+    );
+    assert_eq!(
+        error(&with("keep = 0")),
+        "[AP0202] `checkpoint.keep`: 0 keeps none; give 1 or more, or leave it out to keep all"
+    );
+    assert_eq!(
+        error(&with("keep_best = 2")),
+        "[AP0202] `checkpoint.keep_best`: it stands without `keep`, so nothing is deleted; add `keep = 3`, or take it out"
+    );
 }
 
 #[test]
