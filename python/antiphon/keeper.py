@@ -32,7 +32,8 @@ class Keeper:
         self._directory = Path(directory or ".")
         self._index = self._directory / f"antiphon-checkpoints.{job}.json"
         self._quiet = Quiet()
-        # Guards what is known; the other one keeps two threads from deleting at once.
+        # Guards what the loop and the sender hand in, and is never held over a look at the disk. The other one guards
+        # what is known and the files.
         self._lock = threading.Lock()
         self._at_work = threading.Lock()
         self._known: list[Saved] | None = None
@@ -62,9 +63,7 @@ class Keeper:
 
     def spare(self, paths: Iterable[str | Path]) -> None:
         """Never deletes these, in place of those named before: such as the one that is being loaded."""
-        spared = frozenset(self._resolved(path) for path in paths)
-        with self._lock:
-            self._spared = spared
+        self._spared = frozenset(self._resolved(path) for path in paths)
 
     def prune(self) -> list[str]:
         """Deletes now what may go, and gives its paths. Raises OSError where something cannot be deleted."""
@@ -80,9 +79,8 @@ class Keeper:
                         gone.add(one.path)
                         log.info("antiphon: checkpoint `%s` is deleted: newer ones are acknowledged", one.path)
             finally:
-                with self._lock:
-                    self._known = [one for one in known if one.path not in gone]
-                self._write()
+                self._known = [one for one in known if one.path not in gone]
+                self._write(self._known)
             return sorted(gone)
 
     def settle(self, timeout_s: float | None = None) -> None:
@@ -103,21 +101,21 @@ class Keeper:
 
     def _take_stock(self) -> list[Saved]:
         """What is known and still there, in the order of saving, with the acknowledgements that came."""
+        known = self._read() if self._known is None else self._known
         with self._lock:
-            known = self._read() if self._known is None else self._known
             new, self._new = self._new, []
-            # A path that is written again is another checkpoint.
-            again = {one.path for one in new}
-            known = [one for one in known if one.path not in again] + new
-            known = [replace(one, acknowledged=True) if one.path in self._acknowledged else one for one in known]
+            acknowledged = set(self._acknowledged)
+        # A path that is written again is another checkpoint.
+        again = {one.path for one in new}
+        known = [one for one in known if one.path not in again] + new
+        with self._lock:
             self._acknowledged -= {one.path for one in known}
-            self._known = [one for one in known if (self._directory / one.path).exists()]
-            return self._known
+        known = [replace(one, acknowledged=True) if one.path in acknowledged else one for one in known]
+        return [one for one in known if (self._directory / one.path).exists()]
 
     def _may_go(self, path: str) -> bool:
         target = self._resolved(path)
-        with self._lock:
-            return target not in self._spared and self._directory.resolve() in target.parents
+        return target not in self._spared and self._directory.resolve() in target.parents
 
     def _resolved(self, path: str | Path) -> Path:
         return (self._directory / path).resolve()
@@ -132,9 +130,8 @@ class Keeper:
             log.warning("antiphon: `%s` cannot be read, older checkpoints stay: %s", self._index, error)
             return []
 
-    def _write(self) -> None:
-        with self._lock:
-            entries = [asdict(one) for one in self._known or []]
+    def _write(self, known: list[Saved]) -> None:
+        entries = [asdict(one) for one in known]
         seal.write_durably(self._index, json.dumps({"version": VERSION, "checkpoints": entries}, indent=1).encode())
 
 

@@ -1,6 +1,6 @@
 //! What a window keeps, whatever is sent.
 
-use antiphon_types::{Finding, Timestamp};
+use antiphon_types::{Finding, Millis, Timestamp};
 
 use super::JobWindow;
 use crate::rehearsal::{Kind, Rehearsal};
@@ -48,6 +48,34 @@ fn names_without_end_fill_no_memory_and_are_counted() {
     assert_eq!(window.latest().loss, None);
     // 6,000 - 4,096 shards, 6,000 - 255 probes of categories (one is the unnamed), one task.
     assert_eq!(window.dropped(), 1_904 + 5_745 + 1);
+}
+
+/// A run that hangs has nothing to say: its sender goes on asking, with batches that hold no signals.
+#[test]
+fn a_sender_that_only_asks_lives_and_its_run_hangs() {
+    let context = Context {
+        hang_after: Some(Millis::from_secs(20)),
+        ..Context::default()
+    };
+    let mut window = window().with_context(context);
+    for step in 1..=30 {
+        let signal = Signal {
+            task: Some(0),
+            step: Some(step),
+            step_ms: Some(1_000.0),
+            ..Signal::default()
+        };
+        window.heard(at(step));
+        window.observe(&signal, at(step));
+        window.tick(at(step));
+    }
+    assert!(window.take_findings().is_empty());
+    let hung = (31..200).find(|second| {
+        window.heard(at(*second));
+        window.tick(at(*second));
+        !window.take_findings().is_empty()
+    });
+    assert_eq!(hung, Some(50));
 }
 
 #[test]
