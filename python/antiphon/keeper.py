@@ -58,8 +58,9 @@ class Keeper:
             self._is_due = True
             if self._thread is None:
                 # Deleting a large checkpoint takes seconds, in which signals go on.
-                self._thread = threading.Thread(target=self._work, name="antiphon-keeper", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="antiphon-keeper", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def spare(self, paths: Iterable[str | Path]) -> None:
         """Never deletes these, in place of those named before: such as the one that is being loaded."""

@@ -6,6 +6,7 @@ import logging
 import math
 import tempfile
 import unittest
+import unittest.mock
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import _torch_paths  # noqa: F401
 import antiphon
 import tiny
 from antiphon import hf, seal
+from antiphon.retention import Retention
 from fake_server import FakeServer, fake_server, until
 
 
@@ -237,6 +239,34 @@ class Saving(Served):
         self.assertEqual(len(applied), 2, "the older model does not contain it, so it is carried out again")
         self.assertEqual([ack["directive"] for ack in server.all_of("acks")].count(3), 1)
         self.assertEqual(job.state(), {"cursor": 3, "done": []})
+        self.assertEqual(loop.quiet.errors, 0)
+
+    def test_acknowledged_checkpoints_replace_older_ones_but_for_the_best(self) -> None:
+        job = self.attach(keep=Retention(newest=1, best=1, days=0))
+
+        class Script(TrainerCallback):
+            def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                loop.settle()
+                until(lambda: len(server.all_of("checkpoints")) == state.global_step, "the acknowledgement")
+                job.retention.settle()
+
+        server = self.server
+        trainer = tiny.trainer(self.directory, max_steps=5, save_strategy="steps", save_steps=1)
+        loop = hf.instrument(trainer, tiny.stream(), job=job)
+        plain = hf.AntiphonCallback.saved
+
+        def saved(callback: Any, args: Any, state: Any) -> None:
+            if state.global_step == 2:
+                # The Trainer evaluates before it saves.
+                callback.on_evaluate(args, state, None, metrics={"eval_loss": 1.0})
+            plain(callback, args, state)
+
+        trainer.add_callback(Script())
+        with unittest.mock.patch.object(hf.AntiphonCallback, "saved", saved):
+            trainer.train()
+        job.close()
+        left = sorted(path.name for path in Path(self.directory).glob("checkpoint-*"))
+        self.assertEqual(left, ["checkpoint-2", "checkpoint-5"])
         self.assertEqual(loop.quiet.errors, 0)
 
     def test_a_broken_checkpoint_is_passed_over(self) -> None:
