@@ -56,14 +56,13 @@ pub(crate) struct ProvenanceRule {
     own: BTreeMap<usize, VecDeque<u64>>,
     /// Bad shards whose relations are said.
     traced: BTreeSet<usize>,
-    /// The task and step of the newest shard loss that is a number.
-    sound: Option<TaskStep>,
-    /// The newest one that is not, and whose.
-    broken: Option<(TaskStep, usize)>,
+    /// The task and step of the newest loss of a shard: a task reports its steps in order, so what is of one step stands
+    /// together.
+    losses_at: Option<(Option<u32>, u64)>,
+    /// Whether one of its losses is a number, and a shard whose is not.
+    sound: bool,
+    broken: Option<usize>,
 }
-
-/// A task's step. A task reports its steps in order, so what is of one step stands together.
-type TaskStep = (Option<u32>, u64);
 
 /// Recent norms and what is a spike among them.
 #[derive(Debug, Default)]
@@ -151,15 +150,16 @@ impl ProvenanceRule {
             return Vec::new();
         };
         let at = (signal.task, step);
+        if self.losses_at != Some(at) {
+            // After a rollback the same step comes again, and then the weights are others.
+            (self.losses_at, self.sound, self.broken) = (Some(at), false, None);
+        }
         let blamed = if signal.not_finite == Some(true) {
-            self.broken = Some((at, index));
-            (self.sound == Some(at)).then_some(index)
+            self.broken = Some(index);
+            self.sound.then_some(index)
         } else if finite(signal.loss).is_some() {
-            self.sound = Some(at);
-            let broken = self
-                .broken
-                .filter(|(then, other)| *then == at && *other != index);
-            broken.map(|(_, other)| other)
+            self.sound = true;
+            self.broken.filter(|other| *other != index)
         } else {
             None
         };

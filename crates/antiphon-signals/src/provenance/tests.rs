@@ -112,7 +112,15 @@ fn a_model_that_is_no_number_blames_no_shard() {
         (1, 9, "c", None),
     ];
     assert_eq!(losses(&model), [""; 0]);
-    // Back at the checkpoint one task steps on, while what another had to say of the time before comes in.
+    // Back at the checkpoint the same steps come again.
+    let again = [
+        (0, 9, "a", None),
+        (0, 9, "b", None),
+        (0, 8, "a", Some(1.0)),
+        (0, 9, "a", Some(1.0)),
+    ];
+    assert_eq!(losses(&again), [""; 0]);
+    // Then one task steps on, while what another had to say of the time before comes in.
     let late = [
         (0, 9, "a", None),
         (0, 9, "a", Some(1.0)),
