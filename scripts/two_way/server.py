@@ -40,20 +40,23 @@ class Server:
         self.environment["ANTIPHON_STATE_DIR"] = str(self.state)
         self.environment["XDG_CONFIG_HOME"] = str(directory / "config")
         self.process: subprocess.Popen[bytes] | None = None
+        self.listen = "127.0.0.1:0"
 
     def __enter__(self) -> Server:
         self.start()
         return self
 
     def start(self) -> None:
-        """Starts the server, on its state as it is, and waits until it answers."""
+        """Starts the server, on its state and where it was, and waits until it answers."""
         (self.state / "address").unlink(missing_ok=True)
-        command = [str(self.binary), "up", "--listen", "127.0.0.1:0"]
+        command = [str(self.binary), "up", "--listen", self.listen]
         command += ["--allow-root"] if os.geteuid() == 0 else []
         with (self.directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
         # Until it has left its address, a command would ask whatever listens at the default one.
         self.wait("the server to listen", lambda: (self.state / "address").exists() and self.answers())
+        # Trainers know it by its address: started again elsewhere, it would be away for good.
+        self.listen = (self.state / "address").read_text(encoding="utf-8").strip().removeprefix("http://")
 
     def kill(self) -> None:
         """Ends the server as a crash does; its jobs run on."""

@@ -198,7 +198,7 @@ impl ConvergenceRule {
     /// The run is at a checkpoint again: what came after it never was.
     fn went_back(&mut self, to: u64) {
         let rescued = self.diverging.then_some(Rescue {
-            diverged: self.calm + 1,
+            diverged: self.calm.saturating_add(1),
             restarted: to,
         });
         *self = Self {

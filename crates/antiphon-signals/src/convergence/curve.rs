@@ -17,7 +17,6 @@ pub(super) struct Curve {
     full: u64,
     /// The first loss.
     start: Option<f64>,
-    newest: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +29,6 @@ struct Stretch {
 impl Curve {
     pub(super) fn push(&mut self, step: u64, loss: f64) {
         self.start.get_or_insert(loss);
-        self.newest = step;
         self.full = self.full.max(1);
         match self.stretches.last_mut() {
             Some(last) if last.count < self.full => last.add(step as f64, loss, 1),
@@ -61,10 +59,6 @@ impl Curve {
 
     pub(super) fn start(&self) -> Option<f64> {
         self.start
-    }
-
-    pub(super) fn newest(&self) -> u64 {
-        self.newest
     }
 
     pub(super) fn len(&self) -> usize {
