@@ -49,6 +49,7 @@ NAN_ROW_IN = 50
 HANG_AFTER = "20s"
 GRACE = "5s"
 KEEP = 3
+COOL_DOWN_MS = 5_000
 PART = f"""\
 ## Faults
 
@@ -63,7 +64,7 @@ every 20 that either side resumes from. Both sides run the same script with the 
   here after 1 s in place of 10. Two or three kills are therefore beyond torchrun's side by its very setting.
 - antiphon's job file also says what its owner would: the rules on `auto`, a smaller micro-batch for when memory runs
   out, `keep = {KEEP}` checkpoints, and, as a run of a minute stands for one of hours, `hang_after = "{HANG_AFTER}"` in
-  place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = 5000` in place of a minute. torchrun has
+  place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = {COOL_DOWN_MS}` in place of a minute. torchrun has
   no counterpart to shorten: it waits for a hung rank for as long as gloo does, half an hour.
 - A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished.
   (`scripts/two_way/faults.py`)
@@ -175,7 +176,7 @@ name = "micro-batch 4"
 environment = {{ MICRO_BATCH = "4" }}
 """
     rules = {**dict.fromkeys(RULES, "auto"), "hang_after": HANG_AFTER}
-    with Server(binary, folder / "server") as server:
+    with Server(binary, folder / "server", COOL_DOWN_MS) as server:
         job = server.submit("fault", launched(folder, fault), folder, more, rules, grace=GRACE)
         deadline = time.monotonic() + LIMIT_S
         away = [0.25, 0.5] if fault.kind == "server away" else []

@@ -19,7 +19,7 @@ POLL_S = 2.0
 #: A job of seconds stands for one of hours: a step here takes a twelfth of a second in place of several, and what the
 #: policy counts in time shrinks with it. A minute between two changes by one rule becomes one second; either way it is
 #: less than a tick of 20 steps.
-CONFIGURATION = "[policy]\nrule_cool_down_ms = 1000\n"
+COOL_DOWN_MS = 1000
 ENDED = ("succeeded", "failed", "canceled")
 #: How far the rules may go where nothing else is said.
 SHARD_ALONE = {"shard": "auto"}
@@ -28,13 +28,13 @@ SHARD_ALONE = {"shard": "auto"}
 class Server:
     """Runs from `with` to its end, in a directory that is emptied first."""
 
-    def __init__(self, binary: Path, directory: Path) -> None:
+    def __init__(self, binary: Path, directory: Path, cool_down_ms: int = COOL_DOWN_MS) -> None:
         self.binary = binary
         self.directory = directory
         shutil.rmtree(directory, ignore_errors=True)
         config = directory / "config" / "antiphon"
         config.mkdir(parents=True)
-        (config / "antiphon.toml").write_text(CONFIGURATION, encoding="utf-8")
+        (config / "antiphon.toml").write_text(f"[policy]\nrule_cool_down_ms = {cool_down_ms}\n", encoding="utf-8")
         self.state = directory / "state"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
         self.environment["ANTIPHON_STATE_DIR"] = str(self.state)
