@@ -64,8 +64,8 @@ every 20 that either side resumes from. Both sides run the same script with the 
   here after 1 s in place of 10. Two or three kills are therefore beyond torchrun's side by its very setting.
 - antiphon's job file also says what its owner would: the rules on `auto`, a smaller micro-batch for when memory runs
   out, `keep = {KEEP}` checkpoints, and, as a run of a minute stands for one of hours, `hang_after = "{HANG_AFTER}"` in
-  place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = {COOL_DOWN_MS}` in place of a minute. torchrun has
-  no counterpart to shorten: it waits for a hung rank for as long as gloo does, half an hour.
+  place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = {COOL_DOWN_MS}` in place of a minute.
+  torchrun has no counterpart to shorten: it waits for a hung rank for as long as gloo does, half an hour.
 - A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished.
   (`scripts/two_way/faults.py`)
 
