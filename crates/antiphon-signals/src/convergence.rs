@@ -395,10 +395,10 @@ impl ConvergenceRule {
             parts.push(format!("{from} follows no falling curve"));
         }
         if let Some(trend) = Trend::of(curve) {
+            // In nats: a run that was seen from its middle on may not have fallen at all.
             parts.push(format!(
-                "the last quarter of the steps brought {:.1} % of the fall, noise {:.1} %",
-                100.0 * trend.fall / trend.whole,
-                100.0 * trend.noise / trend.whole
+                "the last quarter of the steps brought {:.3} nat of a fall of {:.3}, noise {:.3}",
+                trend.fall, trend.whole, trend.noise
             ));
         }
         if let Some((step, loss)) = self.best_probe {
