@@ -2,8 +2,9 @@
 
     python scripts/two_way/cost.py --binary target/release/antiphon
 
-Two Trainers run in one process, a step of one, then a step of the other: one is as its owner wrote it, the other talks
-to a real server. Whatever else the machine does meets both alike.
+Two Trainers run in one process, each in a thread of its own, a step of one, then a step of the other: one is as its
+owner wrote it, the other talks to a real server. Whatever else the machine does meets both alike. A first repeat has
+two plain ones: what it shows is what the method makes up.
 """
 
 # The training stack is an extra: it is not there where types are checked.
@@ -27,7 +28,7 @@ from server import Server
 #: Pairs of steps of one repeat, after those that are not counted.
 PAIRS, WARM_UP = 250, 20
 REPEATS = 3
-ROWS = 24
+ROWS = 32
 SHARDS = 20
 BAR = 0.005
 STEP_MS_MIN = 100.0
@@ -55,8 +56,8 @@ class Turns:
             self.changed.notify_all()
 
 
-def measured() -> dict[str, Any]:
-    """One repeat: processor time of each step of both trainers, in milliseconds."""
+def measured(null: bool) -> dict[str, Any]:
+    """One repeat, of two plain trainers where `null`: processor time of each step of both trainers, in milliseconds."""
     os.environ["OMP_NUM_THREADS"] = "1"
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
@@ -99,10 +100,10 @@ def measured() -> dict[str, Any]:
             model=fresh_model(),
             args=arguments_of(folder, steps=steps, rows=ROWS, seed=0),
             data_collator=collate,
-            train_dataset=rows if number == 0 else None,
+            train_dataset=rows if number == 0 or null else None,
         )
         loop = None
-        if number == 1:
+        if number == 1 and not null:
             names = [f"shard_{place:02d}" for place in range(SHARDS)]
             parts = {name: rows[place::SHARDS] for place, name in enumerate(names)}
             loop = antiphon.hf.instrument(made, MixedStream(parts, categories=dict.fromkeys(names, "all")))
@@ -118,18 +119,22 @@ def measured() -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         (plain, _), (talking, loop) = trainer(folder, 0), trainer(folder, 1)
-        if not loop.job.attached:
+        if not null and not loop.job.attached:
             raise SystemExit("this is a job: it was not launched by a server")
-        # SIGTERM's handler belongs to the main thread.
-        beside = threading.Thread(target=run, args=(plain,), daemon=True)
+        # SIGTERM is taken over at the first look, which belongs to the main thread.
+        closing = not null and loop.job.terminating
+        # Neither in the main thread, whose memory is another arena.
+        threads = [threading.Thread(target=run, args=(made,), daemon=True) for made in (plain, talking)]
         began = time.process_time()
-        beside.start()
-        run(talking)
-        beside.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         everything_ms = (time.process_time() - began) * 1000
-    loop.job.close()
-    if errors or loop.quiet.errors:
-        raise SystemExit(f"{loop.quiet.errors} errors of the package, {errors}")
+    if not null:
+        loop.job.close()
+    if closing or errors or (loop is not None and loop.quiet.errors):
+        raise SystemExit(f"the trainers failed: {errors or 'see the log'}")
     rest_ms = (everything_ms - sum(cpu_ms[0]) - sum(cpu_ms[1])) / steps
     return {"plain": cpu_ms[0][WARM_UP:], "talking": cpu_ms[1][WARM_UP:], "other_threads_ms": rest_ms}
 
@@ -158,10 +163,10 @@ def bound(repeat: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def page(repeats: list[dict[str, float]]) -> str:
+def page(null: dict[str, float], repeats: list[dict[str, float]]) -> str:
     """The part of the page."""
     rows = []
-    for number, it in enumerate(repeats, 1):
+    for number, it in [("two plain", null), *enumerate(repeats, 1)]:
         more = f"{1000 * it['more_ms']:.0f} | {1000 * it['median_ms']:.0f}"
         shares = f"{it['share']:.2%} | {it['upper']:.2%} | {it['more_ms'] / 10:.3f} %"
         rows.append(f"| {number} | {it['step_ms']:.0f} | {more} | {shares} |")
@@ -194,20 +199,23 @@ def main() -> int:
     options.add_argument("--folder", type=Path, default=Path("target/two-way"))
     options.add_argument("--repeats", type=int, default=REPEATS)
     options.add_argument("--inside", type=Path, help="the trainer's side: measure once, into this file")
+    options.add_argument("--null", action="store_true", help="with `--inside`: two plain trainers")
     given = options.parse_args()
     if given.inside:
-        given.inside.write_text(json.dumps(measured()), encoding="utf-8")
+        given.inside.write_text(json.dumps(measured(given.null)), encoding="utf-8")
         return 0
     folder = given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     repeats = []
-    for number in range(given.repeats):
+    for number in range(given.repeats + 1):
         out = folder / f"cost-{number}.json"
         command = [sys.executable, str(Path(__file__).resolve()), "--inside", str(out)]
+        command += ["--null"] if number == 0 else []
         with Server(given.binary.resolve(), folder / "server") as server:
             server.complete("cost", command, folder)
         repeats.append(bound(json.loads(out.read_text(encoding="utf-8"))))
-    part = page(repeats)
+    null, *repeats = repeats
+    part = page(null, repeats)
     print(part)
     (folder / "5-cost.part.md").write_text(part, encoding="utf-8")
     short = [it["step_ms"] for it in repeats if it["step_ms"] < STEP_MS_MIN]
