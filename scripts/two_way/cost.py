@@ -1,10 +1,9 @@
-"""What signals and directives cost the training loop: processor time of the training thread, step against step.
+"""What signals and directives cost the training loop: processor time of the training thread inside the package's calls.
 
     python scripts/two_way/cost.py --binary target/release/antiphon
 
-Two Trainers run in one process, each in a thread of its own, a step of one, then a step of the other: one is as its
-owner wrote it, the other talks to a real server. Whatever else the machine does meets both alike. A first repeat has
-two plain ones: what it shows is what the method makes up.
+One Trainer as a job of a real server. Each method of the package that the Trainer calls is timed, less what it calls of
+the Trainer's own: two runs held against each other differ by more than what is sought.
 """
 
 # The training stack is an extra: it is not there where types are checked.
@@ -18,15 +17,15 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from server import Server
 
-#: Pairs of steps of one repeat, after those that are not counted.
-PAIRS, WARM_UP = 250, 20
+#: Steps of one repeat, after those that are not counted.
+STEPS, WARM_UP = 250, 20
 REPEATS = 3
 ROWS = 32
 SHARDS = 20
@@ -36,157 +35,140 @@ STEP_MS_MIN = 100.0
 Z = 1.96
 
 
-class Turns:
-    """Lets two threads go on in turn, one step each."""
+class Stopwatch:
+    """Processor time of this thread inside methods of one side, less what they call of the other."""
 
     def __init__(self) -> None:
-        self.whose = 0
-        self.changed = threading.Condition()
+        self.ours_s = 0.0
+        #: What each call that is under way has spent in calls of its own.
+        self._called = [0.0]
 
-    def wait(self, number: int) -> None:
-        """Waits for one's turn."""
-        with self.changed:
-            if not self.changed.wait_for(lambda: self.whose == number, timeout=600.0):
-                raise TimeoutError("the other trainer does not step")
+    def put_on(self, owner: Any, name: str, ours: bool) -> None:
+        """Times a method from now on."""
+        setattr(owner, name, self.timed(getattr(owner, name), ours))
 
-    def pass_on(self, number: int) -> None:
-        """Lets the other one go on."""
-        with self.changed:
-            self.whose = 1 - number
-            self.changed.notify_all()
+    def timed(self, method: Callable[..., Any], ours: bool) -> Callable[..., Any]:
+        """The same method, timed."""
+
+        def wrapped(*args: Any, **options: Any) -> Any:
+            self._called.append(0.0)
+            began = time.thread_time()
+            try:
+                return method(*args, **options)
+            finally:
+                took = time.thread_time() - began
+                inside = self._called.pop()
+                self._called[-1] += took
+                if ours:
+                    self.ours_s += took - inside
+
+        return wrapped
 
 
-def measured(null: bool) -> dict[str, Any]:
-    """One repeat, of two plain trainers where `null`: processor time of each step of both trainers, in milliseconds."""
+def measured() -> dict[str, list[float]]:
+    """One repeat: processor time of each step in milliseconds, and of the package in it."""
     os.environ["OMP_NUM_THREADS"] = "1"
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     import numpy as np
     import torch
     from corpus import VOCABULARY
+    from torch.nn import functional
     from train import arguments_of, collate, fresh_model
     from transformers import Trainer, TrainerCallback
 
     import antiphon.hf
+    from antiphon import hf_trainer
     from antiphon.data import MixedStream
+    from antiphon.torch_data import ShardCollator
 
     torch.set_num_threads(1)
-    steps = WARM_UP + PAIRS
-    rng = np.random.default_rng(0)
-    rows = [paired_row(rng, VOCABULARY) for _ in range(ROWS * 50)]
-    turns, cpu_ms = Turns(), ([], [])  # type: tuple[Turns, tuple[list[float], list[float]]]
-    errors: list[BaseException] = []
+    watch, steps = Stopwatch(), WARM_UP + STEPS
+    own = ("get_batch_samples", "training_step", "compute_loss", "_get_grad_norm")
+    for name in own:
+        watch.put_on(Trainer, name, ours=False)
+        watch.put_on(antiphon.hf.AntiphonTrainerMixin, name, ours=True)
+    for name in ("on_step_begin", "on_step_end", "on_pre_optimizer_step", "on_optimizer_step"):
+        watch.put_on(antiphon.hf.AntiphonCallback, name, ours=True)
+    watch.put_on(MixedStream, "draws", ours=True)
+    watch.put_on(ShardCollator, "__call__", ours=True)
+    # The cross entropy of each row is the one that the model computes anyway.
+    watch.put_on(hf_trainer.CausalLoss, "__call__", ours=True)
+    watch.put_on(functional, "cross_entropy", ours=False)
+    of_steps: dict[str, list[float]] = {"step_ms": [], "ours_ms": []}
 
     class Clock(TrainerCallback):
-        """The last callback of a step: what the thread has worked since it was its turn."""
+        """The last callback of a step."""
 
-        def __init__(self, number: int) -> None:
-            self.number, self.since = number, 0.0
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            turns.wait(self.number)
-            self.since = time.thread_time()
+        began, ours_s = 0.0, 0.0
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            cpu_ms[self.number].append((time.thread_time() - self.since) * 1000)
-            turns.pass_on(self.number)
-            if state.global_step < steps:
-                turns.wait(self.number)
-            self.since = time.thread_time()
+            now = time.thread_time()
+            if state.global_step > WARM_UP:
+                of_steps["step_ms"].append((now - self.began) * 1000)
+                of_steps["ours_ms"].append((watch.ours_s - self.ours_s) * 1000)
+            self.began, self.ours_s = now, watch.ours_s
 
-    def trainer(folder: str, number: int) -> tuple[Any, Any]:
-        torch.manual_seed(0)
-        made = Trainer(
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, VOCABULARY, (ROWS * 50, 1, 64), dtype=np.int32)
+    rows = list(np.concatenate([tokens, tokens], axis=1))
+    names = [f"shard_{place:02d}" for place in range(SHARDS)]
+    stream = MixedStream(
+        {name: rows[place::SHARDS] for place, name in enumerate(names)}, categories=dict.fromkeys(names, "all")
+    )
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
             model=fresh_model(),
             args=arguments_of(folder, steps=steps, rows=ROWS, seed=0),
-            data_collator=collate,
-            train_dataset=rows if number == 0 or null else None,
+            data_collator=watch.timed(collate, ours=False),
         )
-        loop = None
-        if number == 1 and not null:
-            names = [f"shard_{place:02d}" for place in range(SHARDS)]
-            parts = {name: rows[place::SHARDS] for place, name in enumerate(names)}
-            loop = antiphon.hf.instrument(made, MixedStream(parts, categories=dict.fromkeys(names, "all")))
-        made.add_callback(Clock(number))
-        return made, loop
-
-    def run(made: Any) -> None:
-        try:
-            made.train()
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    with tempfile.TemporaryDirectory() as folder:
-        (plain, _), (talking, loop) = trainer(folder, 0), trainer(folder, 1)
-        if not null and not loop.job.attached:
+        loop = antiphon.hf.instrument(trainer, stream)
+        if not (loop.job and loop.job.attached):
             raise SystemExit("this is a job: it was not launched by a server")
-        # SIGTERM is taken over at the first look, which belongs to the main thread.
-        closing = not null and loop.job.terminating
-        # Neither in the main thread, whose memory is another arena.
-        threads = [threading.Thread(target=run, args=(made,), daemon=True) for made in (plain, talking)]
-        began = time.process_time()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        everything_ms = (time.process_time() - began) * 1000
-    if not null:
-        loop.job.close()
-    if closing or errors or (loop is not None and loop.quiet.errors):
-        raise SystemExit(f"the trainers failed: {errors or 'see the log'}")
-    rest_ms = (everything_ms - sum(cpu_ms[0]) - sum(cpu_ms[1])) / steps
-    return {"plain": cpu_ms[0][WARM_UP:], "talking": cpu_ms[1][WARM_UP:], "other_threads_ms": rest_ms}
+        trainer.add_callback(Clock())
+        trainer.train()
+    loop.job.close()
+    if loop.quiet.errors:
+        raise SystemExit(f"{loop.quiet.errors} errors of the package: see the log")
+    return of_steps
 
 
-def paired_row(rng: Any, vocabulary: int) -> Any:
-    """A row of the experiment's form: tokens, and the same as targets."""
-    import numpy as np
-
-    tokens = rng.integers(0, vocabulary, 64, dtype=np.int32)
-    return np.stack([tokens, tokens])
-
-
-def bound(repeat: dict[str, Any]) -> dict[str, float]:
-    """The cost of a repeat: mean difference of the pairs, by the mean of the plain steps, and its upper bound."""
-    pairs = list(zip(repeat["plain"], repeat["talking"], strict=True))
-    more = [talking - plain for plain, talking in pairs]
-    plain = statistics.fmean(repeat["plain"])
-    mean, error = statistics.fmean(more), statistics.stdev(more) / len(more) ** 0.5
+def summary(repeat: dict[str, list[float]]) -> dict[str, float]:
+    """The cost of a repeat: the mean by the mean of the steps without it, and its upper bound."""
+    ours, steps = repeat["ours_ms"], repeat["step_ms"]
+    mean, error = statistics.fmean(ours), statistics.stdev(ours) / len(ours) ** 0.5
+    plain = statistics.fmean(steps) - mean
     return {
         "step_ms": plain,
-        "more_ms": mean,
-        "median_ms": statistics.median(more),
+        "ours_ms": mean,
+        "median_ms": statistics.median(ours),
         "share": mean / plain,
         "upper": (mean + Z * error) / plain,
-        "other_threads_ms": repeat["other_threads_ms"],
     }
 
 
-def page(null: dict[str, float], repeats: list[dict[str, float]]) -> str:
+def page(repeats: list[dict[str, float]]) -> str:
     """The part of the page."""
     rows = []
-    for number, it in [("two plain", null), *enumerate(repeats, 1)]:
-        more = f"{1000 * it['more_ms']:.0f} | {1000 * it['median_ms']:.0f}"
-        shares = f"{it['share']:.2%} | {it['upper']:.2%} | {it['more_ms'] / 10:.3f} %"
-        rows.append(f"| {number} | {it['step_ms']:.0f} | {more} | {shares} |")
+    for number, it in enumerate(repeats, 1):
+        times = f"{it['step_ms']:.0f} | {1000 * it['ours_ms']:.0f} | {1000 * it['median_ms']:.0f}"
+        rows.append(f"| {number} | {times} | {it['share']:.2%} | {it['upper']:.2%} | {it['ours_ms'] / 10:.3f} % |")
     share = [it["share"] for it in repeats]
-    rest_us = 1000 * statistics.median(it["other_threads_ms"] for it in repeats)
     return "\n".join(
         [
             "## Cost of the loop",
             "",
-            f"Two Trainers in one process, one step each in turn, {PAIRS} pairs: one plain, one with {SHARDS} shards,",
-            "all signals and a real server. Processor time of the training thread, which is what a step is made of",
-            "where it does not wait. Held-out probes, which are evaluations that the owner asks for, are not in it.",
-            "The last column is the same cost at a second a step. (`scripts/two_way/cost.py`)",
+            f"A Trainer with {SHARDS} shards under a real server, {STEPS} steps a repeat: processor time of the training",
+            "thread inside the package's methods, less what these call of the Trainer's own. Drawing rows and turning",
+            "them into batches with their shards' names is in it. Held-out probes, which are evaluations that the owner",
+            "asks for, are not. The last column is the same cost at a second a step. (`scripts/two_way/cost.py`)",
             "",
-            "| repeat | plain step, ms | more with the loop, us | median, us | share | upper 95 % bound | at 1 s |",
+            "| repeat | step without, ms | of the package, mean us | median us | share | upper 95 % bound | at 1 s |",
             "| --- | --- | --- | --- | --- | --- | --- |",
             *rows,
             "",
-            f"Median share {statistics.median(share):.2%}, from {min(share):.2%} to {max(share):.2%}. Beside the",
-            f"training thread, the sender and the rest of the process take {rest_us:.0f} us of processor time a pair.",
+            f"Median share {statistics.median(share):.2%}, from {min(share):.2%} to {max(share):.2%}.",
             "",
         ]
     )
@@ -199,28 +181,25 @@ def main() -> int:
     options.add_argument("--folder", type=Path, default=Path("target/two-way"))
     options.add_argument("--repeats", type=int, default=REPEATS)
     options.add_argument("--inside", type=Path, help="the trainer's side: measure once, into this file")
-    options.add_argument("--null", action="store_true", help="with `--inside`: two plain trainers")
     given = options.parse_args()
     if given.inside:
-        given.inside.write_text(json.dumps(measured(given.null)), encoding="utf-8")
+        given.inside.write_text(json.dumps(measured()), encoding="utf-8")
         return 0
     folder = given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     repeats = []
-    for number in range(given.repeats + 1):
+    for number in range(given.repeats):
         out = folder / f"cost-{number}.json"
         command = [sys.executable, str(Path(__file__).resolve()), "--inside", str(out)]
-        command += ["--null"] if number == 0 else []
-        with Server(given.binary.resolve(), folder / "server") as server:
+        with Server(given.binary.resolve(), folder / "cost-server") as server:
             server.complete("cost", command, folder)
-        repeats.append(bound(json.loads(out.read_text(encoding="utf-8"))))
-    null, *repeats = repeats
-    part = page(null, repeats)
+        repeats.append(summary(json.loads(out.read_text(encoding="utf-8"))))
+    part = page(repeats)
     print(part)
     (folder / "5-cost.part.md").write_text(part, encoding="utf-8")
     short = [it["step_ms"] for it in repeats if it["step_ms"] < STEP_MS_MIN]
     if short:
-        print(f"MISSED: a plain step takes {min(short):.0f} ms, and the bar is for {STEP_MS_MIN:.0f} ms and more")
+        print(f"MISSED: a step takes {min(short):.0f} ms, and the bar is for {STEP_MS_MIN:.0f} ms and more")
     upper = max(it["upper"] for it in repeats)
     print(f"{'ok' if upper < BAR else 'MISSED'}: the upper bound is {upper:.2%}, less than {BAR:.1%}")
     return 1 if upper >= BAR or short else 0
