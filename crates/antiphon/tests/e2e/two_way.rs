@@ -75,7 +75,7 @@ fn asks_are_answered_in_the_reply_with_a_reason() {
         (false, "job-1 does not get 1s more: it has no time limit"),
         (
             true,
-            "it is not preempted for 1m00s, unless a quota waits for too long",
+            "it is not preempted for 1m00s, unless a quota is taken back",
         ),
         (false, "`samples` needs `category`"),
         (
