@@ -196,6 +196,7 @@ class AntiphonCallback(TrainerCallback):
             self.stopped_by = self.stopped_by or "sigterm"
         if control.should_save:
             self._save_started = time.monotonic()
+            job.saving(step)
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -299,6 +300,7 @@ class AntiphonCallback(TrainerCallback):
             sealed = seal.seal(path, kept)
         except OSError as error:
             log.error("antiphon: checkpoint `%s` is not acknowledged: %s", path, error)
+            self._job.saving(int(kept["step"]), False)
             for directive in waiting:
                 self._job.failed(directive, error)
             return

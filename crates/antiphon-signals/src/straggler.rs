@@ -13,6 +13,9 @@
 //! inside the window and of what scatters between the other tasks. A window counts as slow where the excess is at least
 //! 15 % less 2.5 such errors (1 to 5 points: a task that is exactly 15 % slow is measured below that half the time), and
 //! at least 3.5 errors.
+//!
+//! **Throttling** needs no three windows: where the device itself says that it is throttled, one window in which the task is
+//! measurably slower (5 %, and 2.5 errors) is enough, and the task gets the smaller share at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -67,6 +70,8 @@ pub(crate) struct TaskStep {
     pub step_ms: f64,
     /// Time of it spent in collectives, waiting included, in milliseconds.
     pub communication_ms: Option<f64>,
+    /// Whether the task's device says that it is throttled.
+    pub throttled: bool,
 }
 
 impl TaskStep {
@@ -162,6 +167,7 @@ impl StragglerRule {
         let task = self.tasks.entry(signal.task).or_default();
         task.newest_step = task.newest_step.max(signal.step);
         task.last_window = window;
+        task.throttled |= signal.throttled;
         if window < self.window || !signal.step.is_multiple_of(steps.div_ceil(SAMPLES_MAX)) {
             return;
         }
@@ -277,7 +283,14 @@ impl StragglerRule {
         } else {
             0
         };
-        let (verdict, body, windows) = if task.asked > 0 && task.recovered >= WINDOWS_IN_ROW {
+        let throttled = std::mem::take(&mut task.throttled)
+            && task.asked < 2
+            && one.excess >= RECOVERED.max(SHORT_ERRORS * one.error)
+            && window >= task.quiet_until;
+        let (verdict, body, windows) = if throttled {
+            task.asked = 2;
+            (Verdict::Throttled, Some(smaller_share(one)), 1)
+        } else if task.asked > 0 && task.recovered >= WINDOWS_IN_ROW {
             let restore = (task.share() < 1.0).then_some(drain(one.task, 1_000, 0));
             task.asked = 0;
             task.quiet_until = window + COOL_DOWN_WINDOWS;
@@ -286,10 +299,7 @@ impl StragglerRule {
             // A task whose smaller share makes up for its speed holds nobody up: nothing more is asked for.
             let remedy = match task.asked {
                 0 => drain(one.task, 0, 1),
-                1 => {
-                    let share = (1_000.0 / (1.0 + one.excess)).floor().max(1.0);
-                    drain(one.task, share as u32, 0)
-                }
+                1 => smaller_share(one),
                 2 => Remedy::Replace { task: one.task },
                 _ => return,
             };
@@ -298,9 +308,18 @@ impl StragglerRule {
         } else {
             return;
         };
+        let windows = match windows {
+            1 => "one window".to_owned(),
+            some => format!("{some} windows in a row"),
+        };
+        let device = if throttled {
+            "its device says that it is throttled: "
+        } else {
+            ""
+        };
         let evidence = format!(
-            "{:.0} ms a step of its own, {:.0} ms for an equal part, against {:.0} ms in the median of {} others \
-             ({:+.1} %, error {:.1} %), {windows} windows of {steps} steps in a row",
+            "{device}{:.0} ms a step of its own, {:.0} ms for an equal part, against {:.0} ms in the median of {} others \
+             ({:+.1} %, error {:.1} %), {windows} of {steps} steps",
             one.own_ms,
             (1.0 + one.excess) * one.others_ms,
             one.others_ms,
@@ -358,6 +377,12 @@ impl StragglerRule {
             remedies: Vec::new(),
         });
     }
+}
+
+/// As much of the batch as takes the task as long as the others.
+fn smaller_share(one: &Compared) -> Remedy {
+    let share = (1_000.0 / (1.0 + one.excess)).floor().max(1.0);
+    drain(one.task, share as u32, 0)
 }
 
 fn drain(task: u32, share_permille: u32, steps: u32) -> Remedy {

@@ -20,6 +20,8 @@ pub(super) struct Task {
     /// Remedies already asked for.
     pub(super) asked: u32,
     pub(super) quiet_until: u64,
+    /// Whether its device has said that it is throttled since the last window was judged.
+    pub(super) throttled: bool,
 }
 
 impl Task {
