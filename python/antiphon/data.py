@@ -134,6 +134,7 @@ class MixedStream:
         self._categories = dict(categories or {})
         self._origins = {name: dict(origin) for name, origin in (origins or {}).items()}
         self._weights = {name: float((weights or {}).get(name, 1.0)) for name in shards}
+        self._weights_first = dict(self._weights)
         self._paused: set[str] = set()
         self._added: list[dict[str, Any]] = []
         self._plan = [_Mix(0, self._in_force())]
@@ -252,7 +253,12 @@ class MixedStream:
         origins: dict[str, dict[str, Any]] = {}
         for shard in self.shards:
             facts = self.facts(shard)
-            known = {"category": facts.get("category"), "samples": facts.get("unique_samples")}
+            known = {
+                "category": facts.get("category"),
+                "samples": facts.get("unique_samples"),
+                # What an undo of the first directive about the shard goes back to.
+                "weight": self._weights_first.get(shard),
+            }
             origins[shard] = {**{k: v for k, v in known.items() if v is not None}, **self._origins.get(shard, {})}
         return origins
 

@@ -107,6 +107,12 @@ class Directive:
         return int(self.fields.get("step") or 0)
 
     @property
+    def lease_ends_ms(self) -> int | None:
+        """When SIGTERM follows a ``yield``, saved or not, in milliseconds since the Unix epoch, if it does."""
+        ends = self.fields.get("lease_ends_ms")
+        return ends if _is_whole(ends) else None
+
+    @property
     def count(self) -> int:
         """How many samples ``gather_hard_examples`` asks for."""
         return int(self.fields.get("count") or 0)

@@ -197,6 +197,7 @@ class AntiphonCallback(TrainerCallback):
             self.stopped_by = self.stopped_by or "sigterm"
         if control.should_save:
             self._save_started = time.monotonic()
+            job.saving(step)
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -313,6 +314,7 @@ class AntiphonCallback(TrainerCallback):
             sealed = seal.seal(path, kept)
         except OSError as error:
             log.error("antiphon: checkpoint `%s` is not acknowledged: %s", path, error)
+            self._job.saving(int(kept["step"]), False)
             for directive in waiting:
                 self._job.failed(directive, error)
             return

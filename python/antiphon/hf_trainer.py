@@ -208,7 +208,9 @@ class AntiphonTrainerMixin:
         ids = [batch["input_ids"] for batch in batches if isinstance(batch, Mapping) and "input_ids" in batch]
         numbers["tokens"] = sum(part.numel() for part in ids)
         if ids:
+            args = self.args  # type: ignore[attr-defined]
             numbers["micro_batch"] = len(ids[0])
+            numbers["rows_per_step"] = args.per_device_train_batch_size * args.gradient_accumulation_steps
         if torch.cuda.is_available():
             numbers["memory_peak_bytes"] = torch.cuda.max_memory_allocated()
             numbers["memory_total_bytes"] = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory

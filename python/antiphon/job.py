@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -128,6 +129,13 @@ class Job:
             signal.update(numbers)
             self._outbox.signal(signal)
 
+    def saving(self, step: int, on: bool = True) -> None:
+        """Says that the loop stands still to save, so that it is not taken for hanging; `checkpointed` ends that.
+
+        Where a save fails, `on` false ends it.
+        """
+        self.signal(step, saving=on)
+
     def progress(self, step: int, total_steps: int) -> None:
         """Reports how far the job is. Only rank 0's word is sent."""
         if self._sender is None or self.environment.rank != 0:
@@ -228,6 +236,7 @@ class Job:
                 "manifest": str(manifest),
             }
             self._outbox.checkpoint(int(step), checkpoint)
+            self._report_disk(int(step))
             self._sender.wake()
 
     def flush(self) -> None:
@@ -251,6 +260,13 @@ class Job:
             self._outbox.fail_held_acks("the job closed without a checkpoint after this directive")
             sender.close(timeout_s)
             self.retention.settle(timeout_s)
+
+    def _report_disk(self, step: int) -> None:
+        try:
+            free = shutil.disk_usage(self.environment.checkpoint_dir or "").free
+        except OSError:
+            return
+        self._outbox.signal({"task": self.environment.rank, "step": step, "disk_free_bytes": free})
 
     def _take(self, step: int, slot: int) -> tuple[Directive, ...]:
         with self._quiet:

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from .ask import take_answers
+from .device import Throttle
 from .directive import Directive
 from .environment import Endpoint, Environment
 from .inbox import Inbox
@@ -79,6 +80,7 @@ class Sender:
         self._seq = 0
         self._batch: Batch | None = None
         self._quiet = Quiet()
+        self._throttle = Throttle()
         self._connection: http.client.HTTPConnection | None = None
         self._report_every_s = REPORT_EVERY_S
         self._failures = 0
@@ -182,6 +184,10 @@ class Sender:
                 fields["attach"]["shards"] = {name: self._plain(origin) for name, origin in parcel.shards.items()}
         fields["dropped"] = parcel.dropped
         fields["signals"] = [_mark(signal, self._plain(signal)) for signal in parcel.signals]
+        if any("step_ms" in signal for signal in fields["signals"]) and self._throttle.is_on():
+            for signal in fields["signals"]:
+                if "step_ms" in signal:
+                    signal["throttled"] = True
         fields["checkpoints"] = [self._plain(checkpoint) for checkpoint in parcel.checkpoints]
         fields["acks"] = parcel.acks
         if parcel.asks:

@@ -246,7 +246,9 @@ class Reporting(unittest.TestCase):
         self.assertEqual(mix.facts("law"), {"weight": 1.0, "category": "legal", "unique_samples": 5})
         self.assertEqual(mix.facts("code"), {"weight": 0.0, "unique_samples": 50})
         self.assertEqual(mix.facts("count"), {"weight": 1.0})
-        self.assertEqual(mix.origins()["law"], {"category": "legal", "samples": 5, "source": "statutes", "chunk": "b"})
+        self.assertEqual(
+            mix.origins()["law"], {"category": "legal", "samples": 5, "weight": 1.0, "source": "statutes", "chunk": "b"}
+        )
 
 
 # Drawn once with seed 7. A change of the generator would make every checkpoint go on with other rows.

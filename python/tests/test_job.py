@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
+import tempfile
 import threading
 import time
 import unittest
@@ -13,6 +15,7 @@ from unittest import mock
 import _paths  # noqa: F401
 import antiphon
 from antiphon import sender
+from antiphon.device import Throttle
 from antiphon.job import Job
 from fake_server import FakeServer, fake_server, hang_up, status, until
 
@@ -202,6 +205,35 @@ class Failing(Served):
             self.attach()
             until(lambda: len(self.server.batches) >= 4, "four reports")
         self.assertEqual([batch["seq"] for batch in self.server.batches[:4]], [0, 1, 2, 3])
+
+    def test_a_save_is_announced_and_says_what_is_free_once_it_is_durable(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        environment = dataclasses.replace(self.server.environment(), checkpoint_dir=directory.name)
+        job = antiphon.attach(environment=environment)
+        self.addCleanup(job.close, 0.0)
+        job.saving(4)
+        job.saving(4, False)
+        job.checkpointed(5, "step-5", 1, 1, "sha256:0")
+        until(lambda: len(self.server.all_of("signals")) == 3, "three signals")
+        begun, failed, free = self.server.all_of("signals")
+        self.assertEqual((begun, failed["saving"]), ({"task": 0, "step": 4, "saving": True}, False))
+        self.assertEqual((free["step"], free["disk_free_bytes"] > 0), (5, True))
+
+    def test_steps_say_that_the_device_is_throttled(self) -> None:
+        with mock.patch.object(Throttle, "is_on", return_value=True):
+            job = self.attach()
+            job.signal(1, step_ms=5)
+            job.signal(1, shard="law", loss=1.0)
+            until(lambda: len(self.server.all_of("signals")) == 2, "both signals")
+        step, shard = self.server.all_of("signals")
+        self.assertEqual((step["throttled"], "throttled" in shard), (True, False))
+
+    def test_a_yield_says_when_its_lease_ends(self) -> None:
+        self.server.directives = [{"id": 1, "do": "yield", "reason": "spot notice", "lease_ends_ms": 1_764_430_000_000}]
+        (directive,) = self.next_directives(self.attach())
+        self.assertEqual(directive.lease_ends_ms, 1_764_430_000_000)
+        self.assertIsNone(antiphon.Directive(1, "yield").lease_ends_ms)
 
     def test_a_refused_batch_loses_its_signals_and_keeps_its_checkpoint(self) -> None:
         self.server.script = [self.server.never]

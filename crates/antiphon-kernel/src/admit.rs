@@ -2,7 +2,8 @@
 
 use antiphon_types::{
     Command, CommandId, DirectiveId, DirectiveScope, GpuAmount, JobId, JobSpec, Maintenance,
-    Millis, NodeName, Policy, Processes, Rejection, Rule, Shape, StopCause, Tasks, TeamSpec,
+    Millis, NodeName, Notice, Policy, Processes, Rejection, Rule, Shape, StopCause, Tasks,
+    TeamSpec,
 };
 
 use crate::allowance::least;
@@ -10,6 +11,7 @@ use crate::ask;
 use crate::augment;
 use crate::exist::can_exist;
 use crate::jobs::{Job, JobState};
+use crate::notices;
 use crate::state::{CommandRecord, Mode, State};
 use crate::steering::FindingRecord;
 use crate::teams::{Team, total};
@@ -62,6 +64,7 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         Command::Drain { node, .. } | Command::Undrain { node } => known_node(state, node),
         Command::SetTeams { teams } => set_teams(teams),
         Command::Maintain(window) => maintain(state, window),
+        Command::Notice(notice) => give_back(state, notice),
         Command::Unpause if state.mode == Mode::Deciding => Err(Rejection::NotPaused),
         Command::SetPolicy { policy } => set_policy(policy),
         Command::Pause { .. } | Command::Unpause => Ok(()),
@@ -172,10 +175,16 @@ fn approve(state: &State, id: JobId, rule: Rule, subject: &str) -> Result<(), Re
                 "what its finding `{}` asks for has been done",
                 record.diagnosis.verdict
             ),
-            None => format!(
-                "it has {} findings of that rule, none about `{subject}`",
-                of_rule().count()
-            ),
+            None => {
+                let about = match subject {
+                    "" => "the run as a whole".to_owned(),
+                    subject => format!("`{subject}`"),
+                };
+                format!(
+                    "it has {} findings of that rule, none about {about}",
+                    of_rule().count()
+                )
+            }
         },
         subjects: subjects.take(5).collect(),
     })
@@ -337,6 +346,31 @@ fn maintain(state: &State, window: &Maintenance) -> Result<(), Rejection> {
     }
     let span = window.until.since(state.now);
     spans(&[("time until its end", span)])
+}
+
+/// Checks that there is so much of a node to give back.
+fn give_back(state: &State, notice: &Notice) -> Result<(), Rejection> {
+    known_node(state, &notice.node)?;
+    spans(&[("within", notice.within)])?;
+    let bad = |why: String| {
+        let node = notice.node.clone();
+        Err(Rejection::BadNotice { node, why })
+    };
+    if notice.within.is_zero() {
+        return bad("it leaves no time".into());
+    }
+    let Some(gpus) = notice.gpus else {
+        return Ok(());
+    };
+    let node = state.node_at(state.index.node_ids[&notice.node]);
+    if !node.spec.slices.is_empty() {
+        return bad("its GPUs are cut into slices, so only all of it can be".into());
+    }
+    let left = notices::left(node).count();
+    if gpus == 0 || usize::try_from(gpus).is_ok_and(|gpus| gpus > left) {
+        return bad(format!("{gpus} of its GPUs are asked for, {left} are left"));
+    }
+    Ok(())
 }
 
 /// Answers whether a job may enter the queue.

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Allocation, Class, GpuAmount, JobId, Maintenance, Millis, NodeName, Slot, Timestamp,
+    Allocation, Class, GpuAmount, JobId, Maintenance, Millis, NodeName, NodeSpec, Slot, Timestamp,
 };
 
 use crate::capacity::{Capacity, Hold, NodeId};
 use crate::jobs::{Active, DeadlineRecord, Job, JobState, StopPhase};
 use crate::queue::{Key, Queue};
 use crate::stake::Stake;
-use crate::state::{Known, Mode};
+use crate::state::{Known, Mode, Node};
 use crate::stop::waits_until;
 use crate::table::Table;
 use crate::teams::{Holdings, TeamId};
@@ -29,6 +29,8 @@ pub(crate) struct Index {
     empty_by: Vec<Timestamp>,
     /// Nodes with failures that count against them.
     pub(crate) suspects: BTreeSet<NodeId>,
+    /// Nodes of which something is to be given back.
+    pub(crate) noticed: BTreeSet<NodeId>,
     /// What teams hold, their parts included.
     pub(crate) holdings: Holdings,
     /// What running attempts have at stake.
@@ -232,7 +234,7 @@ impl Index {
 
     /// Places every node, empty.
     fn place_nodes(&mut self, known: &Known) {
-        let specs: Vec<_> = known.nodes.iter().map(|node| node.spec.clone()).collect();
+        let specs: Vec<_> = known.nodes.iter().map(to_offer).collect();
         self.capacity = Capacity::build(&specs, &known.partitions, &resources(known));
         self.node_names = specs.into_iter().map(|spec| spec.name).collect();
         let ids = (0..).zip(&self.node_names);
@@ -242,6 +244,9 @@ impl Index {
         for (id, node) in (0..).zip(&known.nodes) {
             if !node.failures.is_empty() {
                 self.suspects.insert(id);
+            }
+            if !node.notices.is_empty() {
+                self.noticed.insert(id);
             }
             if !node.is_in_service() {
                 self.capacity.close(id);
@@ -583,6 +588,7 @@ impl Index {
             ("tenants", self.tenants == other.tenants),
             ("empty_by", self.empty_by == other.empty_by),
             ("suspects", self.suspects == other.suspects),
+            ("noticed", self.noticed == other.noticed),
             ("holdings", self.holdings == other.holdings),
             ("stakes", self.stakes == other.stakes),
             ("guarded", self.guarded == other.guarded),
@@ -649,6 +655,16 @@ impl Index {
         .chain(windows)
         .min()
     }
+}
+
+/// A node as jobs may have it: GPUs that are to be given back are handed out no more, like broken ones.
+fn to_offer(node: &Node) -> NodeSpec {
+    let mut spec = node.spec.clone();
+    let given_back = (0..spec.gpus).filter(|gpu| node.gives_back(*gpu));
+    let mut lost: BTreeSet<u32> = spec.gpus_lost.iter().copied().collect();
+    lost.extend(given_back);
+    spec.gpus_lost = lost.into_iter().collect();
+    spec
 }
 
 /// What is planned for a node.

@@ -39,6 +39,7 @@ mod jobs;
 mod ledger;
 mod news;
 mod nodes;
+mod notices;
 mod order;
 mod place;
 mod preempt;
@@ -70,7 +71,7 @@ pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};
 pub use place::Demand;
 pub use share::{Standing, standing};
-pub use state::{CommandRecord, Known, Mode, Node, NodeFailure, NodeFree, State};
+pub use state::{CommandRecord, Known, Mode, Node, NodeFailure, NodeFree, NoticeRecord, State};
 pub use steering::{
     AugmentRun, Avoided, FindingRecord, FindingStage, RunStage, Steering, mode, waits_for_approval,
 };

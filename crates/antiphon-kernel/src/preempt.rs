@@ -65,9 +65,13 @@ impl Stake {
         }
     }
 
-    fn is_protected(&self, protection: Protection, now: Timestamp) -> bool {
+    /// What a trainer asks for itself holds nobody off who takes back what his quota promises: to borrow gives no right.
+    fn is_protected(&self, protection: Protection, right: Right, now: Timestamp) -> bool {
         match protection {
-            Protection::All => self.is_near_end(now) || self.is_moved(now),
+            Protection::All => {
+                let asked = right == Right::Priority && self.is_asked_for(now);
+                asked || self.is_near_end(now) || self.is_moved(now)
+            }
             Protection::Moved => self.is_moved(now),
             Protection::None => false,
         }
@@ -290,7 +294,7 @@ impl<'a> Cycle<'a> {
         let stakes = self.state.index.all_stakes();
         let may_leave = stakes.filter(|stake| {
             stake.may_give_way(class, right, &borrowed)
-                && !stake.is_protected(weakest, self.state.now)
+                && !stake.is_protected(weakest, right, self.state.now)
         });
         // Counting is cheaper than a search, and most who ask in vain ask for more than there is.
         if self.coming_free() + may_leave.map(|stake| stake.gpus).sum() < self.asked(&job.spec) {

@@ -78,6 +78,7 @@ fn outcome(state: &State, job: &Job, active: &Active, clean: bool) -> Outcome {
             | StopCause::Reclaim { .. }
             | StopCause::Turn { .. }
             | StopCause::Drain { .. }
+            | StopCause::Notice { .. }
             | StopCause::Idle { .. }
             | StopCause::Straggler { .. }
             | StopCause::Asked { .. }

@@ -30,8 +30,10 @@ pub(crate) struct Stake {
     /// Since when nothing of what it did is saved; nothing before it has started.
     unsaved_since: Option<Timestamp>,
     ends_at: Option<Timestamp>,
-    /// Until when it is left alone since it is near its end, or its trainer asked for it.
+    /// Until when it is left alone since it is near its end.
     near_end: Option<Timestamp>,
+    /// Until when its trainer asked for being left alone.
+    asked: Option<Timestamp>,
     /// Until when it is left alone since it was moved often enough in an hour.
     moved: Option<Timestamp>,
 }
@@ -58,7 +60,8 @@ impl Stake {
             launched: active.launched,
             unsaved_since: unsaved_since(job, active),
             ends_at: active.terms.ends_at,
-            near_end: job.near_end.max(job.steering.protected),
+            near_end: job.near_end,
+            asked: job.steering.protected,
             moved,
         })
     }
@@ -95,11 +98,20 @@ impl Stake {
 
     /// Whether it may be left alone for a while.
     pub(crate) const fn is_guarded(&self) -> bool {
-        self.near_end.is_some() || self.moved.is_some()
+        self.near_end.is_some() || self.asked.is_some() || self.moved.is_some()
     }
 
     pub(crate) fn is_near_end(&self, now: Timestamp) -> bool {
         self.near_end.is_some_and(|until| until > now)
+    }
+
+    pub(crate) fn is_asked_for(&self, now: Timestamp) -> bool {
+        self.asked.is_some_and(|until| until > now)
+    }
+
+    /// Whether any of the three leaves it alone.
+    pub(crate) fn is_left_alone(&self, now: Timestamp) -> bool {
+        self.is_near_end(now) || self.is_asked_for(now) || self.is_moved(now)
     }
 
     pub(crate) fn is_moved(&self, now: Timestamp) -> bool {
@@ -108,7 +120,7 @@ impl Stake {
 
     /// When it is left alone no longer, if it is now and that passes.
     pub(crate) fn lapses(&self, now: Timestamp) -> Option<Timestamp> {
-        let until = self.near_end.max(self.moved);
+        let until = self.near_end.max(self.asked).max(self.moved);
         until.filter(|until| *until > now && *until != NEVER)
     }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Deref;
 
 use antiphon_types::{
-    Bytes, GpuAmount, GpuTime, JobId, Maintenance, NodeName, NodeSpec, NodeState, PartitionSpec,
-    Policy, Seq, Slot, Timestamp,
+    Bytes, GpuAmount, GpuTime, JobId, Maintenance, NodeName, NodeSpec, NodeState, NoticeCause,
+    PartitionSpec, Policy, Seq, Slot, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -116,6 +116,28 @@ pub struct Node {
     pub stepped_in: bool,
     /// Hardware failures of attempts on it that still count against it.
     pub failures: Vec<NodeFailure>,
+    /// What of it is to be given back, until it is taken back.
+    pub notices: Vec<NoticeRecord>,
+}
+
+/// A node, or some of its GPUs, that is to be given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoticeRecord {
+    /// Which GPUs; the whole node where none are named.
+    pub gpus: Option<Vec<u32>>,
+    /// When.
+    pub by: Timestamp,
+    /// Who wants it.
+    pub cause: NoticeCause,
+    /// In words.
+    pub reason: String,
+}
+
+impl NoticeRecord {
+    /// Whether it names a GPU.
+    pub(crate) fn takes(&self, gpu: u32) -> bool {
+        self.gpus.as_ref().is_some_and(|gpus| gpus.contains(&gpu))
+    }
 }
 
 /// What speaks against a node: a hardware failure of an attempt on it, or a task that was slower than the others.
@@ -160,9 +182,20 @@ pub struct CommandRecord {
 impl Node {
     /// Its state while its backend offers it.
     pub(crate) fn offered(&self) -> NodeState {
-        self.drained
-            .clone()
-            .map_or(NodeState::Ready, |reason| NodeState::Draining { reason })
+        let mut whole = self.notices.iter().filter(|notice| notice.gpus.is_none());
+        let noticed = whole.next().map(|notice| &notice.reason);
+        let reason = self.drained.as_ref().or(noticed).cloned();
+        reason.map_or(NodeState::Ready, |reason| NodeState::Draining { reason })
+    }
+
+    /// Whether one of its GPUs is to be given back while it goes on.
+    pub(crate) fn gives_back(&self, gpu: u32) -> bool {
+        self.notices.iter().any(|notice| notice.takes(gpu))
+    }
+
+    /// Forgets what was to be given back of it, if that is past: what comes back then is somebody else's no more.
+    pub(crate) fn comes_back(&mut self, now: Timestamp) {
+        self.notices.retain(|notice| notice.by > now);
     }
 
     /// Says whether an operator drains it. What is down stays down until its backend offers it again.

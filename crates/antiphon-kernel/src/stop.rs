@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use antiphon_types::{
-    Action, DirectiveBody, DirectiveCause, JobId, Millis, NodeName, StopCause, Timestamp,
-};
+use antiphon_types::{Action, DirectiveBody, DirectiveCause, JobId, Millis, StopCause, Timestamp};
 
 use crate::decide::stop_begun;
 use crate::direct::issue;
 use crate::index::idle_until;
 use crate::jobs::{Active, Job, JobState, StopPhase};
+use crate::notices::{leaving, time_to_save};
 use crate::state::State;
 
 /// How long a directive takes to reach a trainer: it asks once a second, and a second more for a busy machine.
@@ -23,7 +22,7 @@ const LEAVE: Millis = Millis::from_secs(10);
 pub(crate) fn begin(state: &State, job: &Job, cause: StopCause, actions: &mut Vec<Action>) {
     let active = job.state.active().expect("only an attempt can be stopped");
     if active.attached && saves_first(&cause) {
-        let until = state.now.after(checkpoint_wait(state, job));
+        let until = state.now.after(lease(state, job, &cause));
         let directive = issue(
             job,
             DirectiveBody::Yield,
@@ -57,6 +56,7 @@ const fn saves_first(cause: &StopCause) -> bool {
         | StopCause::Turn { .. }
         | StopCause::Idle { .. }
         | StopCause::Drain { .. }
+        | StopCause::Notice { .. }
         | StopCause::Hold
         | StopCause::Operator
         | StopCause::Straggler { .. }
@@ -74,6 +74,27 @@ fn terminate(state: &State, job: &Job, active: &Active, cause: StopCause) -> Act
     }
 }
 
+/// How long a job may still save: what a save takes, cut to what the cause leaves.
+fn lease(state: &State, job: &Job, cause: &StopCause) -> Millis {
+    let wait = checkpoint_wait(state, job);
+    match cause {
+        StopCause::Notice { within, .. } => wait.min(time_to_save(*within, job.spec.grace)),
+        StopCause::Priority { .. }
+        | StopCause::Reclaim { .. }
+        | StopCause::Turn { .. }
+        | StopCause::Idle { .. }
+        | StopCause::Drain { .. }
+        | StopCause::Cancel
+        | StopCause::Hold
+        | StopCause::Operator
+        | StopCause::Limit
+        | StopCause::GangBroken { .. }
+        | StopCause::Straggler { .. }
+        | StopCause::Hang
+        | StopCause::Asked { .. } => wait,
+    }
+}
+
 /// One step, and the measured save half as long again; a fixed wait where neither was measured.
 fn checkpoint_wait(state: &State, job: &Job) -> Millis {
     let measured = job.checkpoint.as_ref().map(|saved| {
@@ -87,7 +108,7 @@ fn checkpoint_wait(state: &State, job: &Job) -> Millis {
         .min(state.policy.checkpoint_wait_ms_max)
 }
 
-/// Moves every stop on: what people asked, what broke, whose clock ran out, whose node goes into maintenance.
+/// Moves every stop on: what people asked, what broke, whose clock ran out, whose node goes into maintenance or is given back.
 pub(crate) fn advance(state: &State, actions: &mut Vec<Action>) {
     let due = state
         .index
@@ -118,10 +139,9 @@ pub(crate) fn advance(state: &State, actions: &mut Vec<Action>) {
             | JobState::Canceled { .. } => unreachable!("only attempts have clocks"),
         }
     }
-    let begun = stop_begun(actions);
-    for (job, node) in in_maintenance(state) {
-        let cause = StopCause::Drain { node: node.clone() };
-        if !begun.contains(&job.id) {
+    let mut begun = stop_begun(actions);
+    for (job, cause) in in_maintenance(state).chain(leaving(state)) {
+        if begun.insert(job.id) {
             begin(state, job, cause, actions);
         }
     }
@@ -169,9 +189,8 @@ fn go_on(
     }
 }
 
-/// Running jobs on nodes whose maintenance has begun, each with one of those nodes. What has ended just then is settled, not
-/// stopped.
-fn in_maintenance(state: &State) -> impl Iterator<Item = (&Job, &NodeName)> {
+/// Running jobs on nodes whose maintenance has begun, and why each is stopped. What has ended just then is settled, not stopped.
+fn in_maintenance(state: &State) -> impl Iterator<Item = (&Job, StopCause)> {
     let now = state.now;
     let begun = state
         .maintenance
@@ -193,6 +212,7 @@ fn in_maintenance(state: &State) -> impl Iterator<Item = (&Job, &NodeName)> {
             )
         })
         .filter(move |(job, _)| met.insert(job.id))
+        .map(|(job, node)| (job, StopCause::Drain { node: node.clone() }))
 }
 
 /// When an attempt that begins to stop now is gone at the latest.

@@ -99,7 +99,7 @@ impl<'a> Cycle<'a> {
             return;
         }
         let slow = state.index.slow(class);
-        let slow = slow.filter(|stake| !stake.is_near_end(state.now) && !stake.is_moved(state.now));
+        let slow = slow.filter(|stake| !stake.is_left_alone(state.now));
         let mut slow: Vec<Run<'a>> = slow.filter_map(|stake| Run::of(state, stake)).collect();
         slow.sort_by_key(|run| (run.counts, run.job.id));
         for run in slow.iter().take(SEARCHES_MAX) {
@@ -212,7 +212,7 @@ impl<'a> Cycle<'a> {
                 // To begin again would cost more than is gained.
                 continue;
             }
-            if run.stake.is_near_end(now) || run.stake.is_moved(now) {
+            if run.stake.is_left_alone(now) {
                 again = earliest(again, run.stake.lapses(now));
                 continue;
             }

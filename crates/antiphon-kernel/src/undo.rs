@@ -8,7 +8,7 @@ use antiphon_types::{
 
 use crate::jobs::Job;
 
-/// The weight of a shard that no directive has named, in parts per million: that with which a stream begins.
+/// The weight of a shard that no directive and no origin has named, in parts per million: that with which a stream begins.
 const WEIGHT_FIRST: u32 = 1_000_000;
 
 /// What undoes a directive of a job.
@@ -102,7 +102,9 @@ fn weights_before(
         }
         let mut earlier = before.iter().rev();
         let weight = earlier.find_map(|entry| weight_of(&entry.body, shard));
-        weights.insert(shard.clone(), weight.unwrap_or(WEIGHT_FIRST));
+        let first = || job.spec.data.shards.get(shard)?.weight_ppm;
+        let weight = weight.or_else(first).unwrap_or(WEIGHT_FIRST);
+        weights.insert(shard.clone(), weight);
     }
     match (weights.is_empty(), later) {
         (true, Some(by)) => Err(format!(

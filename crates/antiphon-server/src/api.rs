@@ -70,6 +70,7 @@ pub(crate) struct Shared {
         cluster::nodes,
         cluster::drain,
         cluster::undrain,
+        cluster::notice,
         cluster::maintenance,
         teams::list,
         cluster::pause,
@@ -115,6 +116,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/nodes", get(cluster::nodes))
         .route("/v1/nodes/{node}/drain", post(cluster::drain))
         .route("/v1/nodes/{node}/undrain", post(cluster::undrain))
+        .route("/v1/nodes/{node}/notice", post(cluster::notice))
         .route("/v1/maintenance", post(cluster::maintenance))
         .route("/v1/teams", get(teams::list))
         .route("/v1/pause", post(cluster::pause))

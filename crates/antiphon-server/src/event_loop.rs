@@ -419,7 +419,8 @@ const fn subject(command: &Command) -> Option<JobId> {
         | Command::Unpause
         | Command::SetPolicy { .. }
         | Command::SetTeams { .. }
-        | Command::Maintain(_) => None,
+        | Command::Maintain(_)
+        | Command::Notice(_) => None,
     }
 }
 

@@ -55,8 +55,13 @@ pub(crate) struct Taken<'a> {
 }
 
 impl SignalPlane {
-    /// Takes a batch in, unless it was taken before; returns what it led to. `context` is asked for an attempt that is new.
-    pub(crate) fn take(&self, batch: &Taken<'_>, context: impl Fn() -> Context) -> Vec<Finding> {
+    /// Takes a batch in, unless it was taken before; returns what it led to. `context` is asked for an attempt that is new, with
+    /// the micro-batch of the one before.
+    pub(crate) fn take(
+        &self,
+        batch: &Taken<'_>,
+        context: impl Fn(Option<u32>) -> Context,
+    ) -> Vec<Finding> {
         let reports = self.of(batch.attempt, context);
         let mut reports = lock(&reports);
         if reports.window.attempt() != batch.attempt {
@@ -107,6 +112,11 @@ impl SignalPlane {
         self.with(attempt, |window| window.drained(task, share_permille));
     }
 
+    /// Tells a window how often its trainer saves from now on; zero where that is the trainer's own again.
+    pub(crate) fn saves_every(&self, attempt: AttemptId, interval: Millis) {
+        self.with(attempt, |window| window.saves_every(interval));
+    }
+
     fn with(&self, attempt: AttemptId, tell: impl FnOnce(&mut JobWindow)) {
         let Some(reports) = lock(&self.jobs).get(&attempt.job).cloned() else {
             return;
@@ -152,9 +162,13 @@ impl SignalPlane {
         })
     }
 
-    fn of(&self, attempt: AttemptId, context: impl Fn() -> Context) -> Arc<Mutex<Reports>> {
-        let fresh = || Reports {
-            window: JobWindow::new(attempt).with_context(context()),
+    fn of(
+        &self,
+        attempt: AttemptId,
+        context: impl Fn(Option<u32>) -> Context,
+    ) -> Arc<Mutex<Reports>> {
+        let fresh = |rows_before| Reports {
+            window: JobWindow::new(attempt).with_context(context(rows_before)),
             senders: BTreeMap::new(),
             count: 0,
             dropped: 0,
@@ -162,7 +176,7 @@ impl SignalPlane {
         };
         let known = lock(&self.jobs).get(&attempt.job).cloned();
         let Some(reports) = known else {
-            let made = Arc::new(Mutex::new(fresh()));
+            let made = Arc::new(Mutex::new(fresh(None)));
             let mut jobs = lock(&self.jobs);
             if jobs.len() >= JOBS_MAX {
                 jobs.pop_first();
@@ -172,7 +186,7 @@ impl SignalPlane {
         };
         let mut current = lock(&reports);
         if current.window.attempt() < attempt {
-            *current = fresh();
+            *current = fresh(current.window.micro_batch());
         }
         drop(current);
         reports

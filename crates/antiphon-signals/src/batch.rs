@@ -64,7 +64,7 @@ struct Window {
 
 impl MicroBatchRule {
     /// A rule for micro-batches of up to `rows_max` rows that divide `rows_per_step`, the rows of one task and optimizer
-    /// step. Where that is not known, it doubles and halves, and the trainer refuses what does not divide its batch.
+    /// step. Until that is known, it doubles and halves, and the trainer refuses what does not divide its batch.
     #[must_use]
     pub(crate) fn new(rows_per_step: Option<u32>, rows_max: u32) -> Self {
         Self {
@@ -76,6 +76,17 @@ impl MicroBatchRule {
             asked: None,
             told: false,
         }
+    }
+
+    /// A task says how many rows it has in one optimizer step.
+    pub(crate) fn has_per_step(&mut self, rows: u32) {
+        self.rows_per_step = Some(rows).filter(|rows| *rows > 0);
+    }
+
+    /// Rows of a micro-batch now; nothing where others were asked for and nobody knows what became of that.
+    pub(crate) fn rows(&self) -> Option<u32> {
+        let rows = self.now?.rows;
+        self.asked.is_none_or(|asked| asked == rows).then_some(rows)
     }
 
     /// An attempt ran out of memory with this many rows.

@@ -13,8 +13,6 @@ pub struct Context {
     pub failures: u32,
     /// How long earlier attempts ran together.
     pub ran: Millis,
-    /// Rows of one task and optimizer step, if known: the micro-batch divides them.
-    pub rows_per_step: Option<u32>,
     /// Rows of the smallest micro-batch that an attempt ran out of memory with.
     pub rows_out_of_memory: Option<u32>,
     /// No step for so long is a hang, in place of ten minutes.

@@ -32,7 +32,7 @@ pub(crate) struct RunRules {
 
 impl RunRules {
     pub(crate) fn new(context: &Context) -> Self {
-        let mut batch = MicroBatchRule::new(context.rows_per_step, ROWS_MAX);
+        let mut batch = MicroBatchRule::new(None, ROWS_MAX);
         if let Some(rows) = context.rows_out_of_memory {
             batch.out_of_memory(rows);
         }
@@ -69,8 +69,13 @@ impl RunRules {
         if signal.step.is_some() {
             said.extend(self.hang.observe(step, step_ms, at));
         }
-        if signal.saving == Some(true) {
-            self.hang.saving(at);
+        match signal.saving {
+            Some(true) => self.hang.saving(at),
+            Some(false) => self.hang.saved(at),
+            None => (),
+        }
+        if let Some(rows) = signal.rows_per_step {
+            self.batch.has_per_step(rows);
         }
         // One task speaks for the gang: the losses of the others are of the same step.
         if signal.task.unwrap_or(0) == 0 {
@@ -91,6 +96,7 @@ impl RunRules {
                     step,
                     step_ms,
                     communication_ms,
+                    throttled: signal.throttled == Some(true),
                 },
                 at,
             ));
@@ -174,6 +180,16 @@ impl RunRules {
     /// A task gets another part of the batch from now on: its time is judged against that.
     pub(crate) fn drained(&mut self, task: u32, share_permille: u32) {
         self.straggler.drained(task, share_permille);
+    }
+
+    /// Rows of a micro-batch now, as far as that is certain.
+    pub(crate) fn micro_batch(&self) -> Option<u32> {
+        self.batch.rows()
+    }
+
+    /// The trainer saves this often from now on; zero where that is its own again.
+    pub(crate) fn saves_every(&mut self, interval: Millis) {
+        self.interval.keeps(interval);
     }
 
     /// Time has passed.

@@ -40,8 +40,12 @@ pub struct Signal<'a> {
     pub communication_ms: Option<f64>,
     /// Time spent in the optimizer in the step, in milliseconds.
     pub optimizer_ms: Option<f64>,
+    /// Whether the task's device was throttled, by heat or power, since its last signal.
+    pub throttled: Option<bool>,
     /// Rows of one micro-step on one task now.
     pub micro_batch: Option<u32>,
+    /// Rows of one task and optimizer step: the micro-batch divides them.
+    pub rows_per_step: Option<u32>,
     /// Which shard the loss belongs to.
     #[serde(alias = "shard_id", borrow, deserialize_with = "borrowed")]
     pub shard: Option<Cow<'a, str>>,

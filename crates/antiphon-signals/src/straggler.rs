@@ -17,6 +17,9 @@
 //! **Far behind.** Windows have as many steps as ten seconds held when the run began; where a node fails so that each step
 //! takes many times as long, three of them are hours. A task that takes three times the usual in 16 steps in a row, and
 //! ten seconds at least, while most others do not, is told at once, and its share is asked for without a trial.
+//!
+//! **Throttling** needs no three windows: where the device itself says that it is throttled, one window in which the task is
+//! measurably slower (5 %, and 2.5 errors) is enough, and the task gets the smaller share at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -73,6 +76,8 @@ pub(crate) struct TaskStep {
     pub step_ms: f64,
     /// Time of it spent in collectives, waiting included, in milliseconds.
     pub communication_ms: Option<f64>,
+    /// Whether the task's device says that it is throttled.
+    pub throttled: bool,
 }
 
 impl TaskStep {
@@ -172,6 +177,7 @@ impl StragglerRule {
         let task = self.tasks.entry(signal.task).or_default();
         task.newest_step = task.newest_step.max(signal.step);
         task.last_window = window;
+        task.throttled |= signal.throttled;
         let lags = task.lag.take(
             signal.step,
             own_ms,
@@ -317,7 +323,7 @@ impl StragglerRule {
             return;
         }
         let remedy = match task.asked {
-            0 | 1 => share(rank, excess),
+            0 | 1 => smaller_share(rank, excess),
             2 => Remedy::Replace { task: rank },
             _ => return,
         };
@@ -352,7 +358,18 @@ impl StragglerRule {
         } else {
             0
         };
-        let (verdict, body, windows) = if task.asked > 0 && task.recovered >= WINDOWS_IN_ROW {
+        let throttled = std::mem::take(&mut task.throttled)
+            && task.asked < 2
+            && one.excess >= RECOVERED.max(SHORT_ERRORS * one.error)
+            && window >= task.quiet_until;
+        let (verdict, body, windows) = if throttled {
+            task.asked = 2;
+            (
+                Verdict::Throttled,
+                Some(smaller_share(one.task, one.excess)),
+                1,
+            )
+        } else if task.asked > 0 && task.recovered >= WINDOWS_IN_ROW {
             let restore = (task.share() < 1.0).then_some(drain(one.task, 1_000, 0));
             task.asked = 0;
             task.quiet_until = window + COOL_DOWN_WINDOWS;
@@ -361,7 +378,7 @@ impl StragglerRule {
             // A task whose smaller share makes up for its speed holds nobody up: nothing more is asked for.
             let remedy = match task.asked {
                 0 => drain(one.task, 0, 1),
-                1 => share(one.task, one.excess),
+                1 => smaller_share(one.task, one.excess),
                 2 => Remedy::Replace { task: one.task },
                 _ => return,
             };
@@ -370,9 +387,18 @@ impl StragglerRule {
         } else {
             return;
         };
+        let windows = match windows {
+            1 => "one window".to_owned(),
+            some => format!("{some} windows in a row"),
+        };
+        let device = if throttled {
+            "its device says that it is throttled: "
+        } else {
+            ""
+        };
         let evidence = format!(
-            "{:.0} ms a step of its own, {:.0} ms for an equal part, against {:.0} ms in the median of {} others \
-             ({:+.1} %, error {:.1} %), {windows} windows of {steps} steps in a row",
+            "{device}{:.0} ms a step of its own, {:.0} ms for an equal part, against {:.0} ms in the median of {} others \
+             ({:+.1} %, error {:.1} %), {windows} of {steps} steps",
             one.own_ms,
             (1.0 + one.excess) * one.others_ms,
             one.others_ms,
@@ -432,8 +458,8 @@ impl StragglerRule {
     }
 }
 
-/// As much of an equal part as the task does in the time of the others.
-fn share(task: u32, excess: f64) -> Remedy {
+/// As much of the batch as takes the task as long as the others.
+fn smaller_share(task: u32, excess: f64) -> Remedy {
     let permille = (1_000.0 / (1.0 + excess)).floor().clamp(1.0, 1_000.0);
     drain(task, permille as u32, 0)
 }

@@ -323,6 +323,17 @@ impl JobWindow {
         self.run.drained(task, share_permille);
     }
 
+    /// Rows of a micro-batch now, as far as that is certain: what an attempt ran out of memory with.
+    #[must_use]
+    pub fn micro_batch(&self) -> Option<u32> {
+        self.run.micro_batch()
+    }
+
+    /// Takes in how often the trainer saves from now on; zero where that is its own again.
+    pub fn saves_every(&mut self, interval: Millis) {
+        self.run.saves_every(interval);
+    }
+
     /// Lets time pass: called every few seconds while a sender lives, so that a rule may conclude from silence.
     pub fn tick(&mut self, at: Timestamp) {
         let said = self.run.tick(at);

@@ -307,6 +307,7 @@ fn settle(run: &mut Run, job: &Job, attempt: AttemptId, outcome: &Became, at: Ti
             | StopCause::Turn { .. }
             | StopCause::Idle { .. }
             | StopCause::Drain { .. }
+            | StopCause::Notice { .. }
             | StopCause::Straggler { .. }
             | StopCause::Asked { .. }
             | StopCause::Operator => 1,
@@ -485,7 +486,7 @@ const fn lost_to(job: &Job, outcome: &Became) -> Cause {
         ) => Cause::Hardware,
         (
             JobState::Stopping {
-                cause: StopCause::Drain { .. },
+                cause: StopCause::Drain { .. } | StopCause::Notice { .. },
                 ..
             },
             _,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, JobId, JobSpec, Millis,
-    NodeName, Rule, TaskId, Timestamp,
+    NodeName, NoticeCause, Rule, TaskId, Timestamp,
 };
 
 /// One thing to carry out.
@@ -202,6 +202,17 @@ pub enum StopCause {
         /// The node.
         node: NodeName,
     },
+    /// Its node, or GPUs of it, are given back soon.
+    Notice {
+        /// The node.
+        node: NodeName,
+        /// How many of its GPUs; all of the node without a number.
+        gpus: Option<u32>,
+        /// Who wants it.
+        cause: NoticeCause,
+        /// From when the stop began.
+        within: Millis,
+    },
     /// Its user canceled it.
     Cancel,
     /// Its user put it on hold.
@@ -243,6 +254,19 @@ impl fmt::Display for StopCause {
             }
             Self::Idle { since } => write!(f, "its GPUs were idle for {since}"),
             Self::Drain { node } => write!(f, "drain of {node}"),
+            Self::Notice {
+                node,
+                gpus,
+                cause,
+                within,
+            } => match gpus {
+                None => write!(f, "{cause}: {node} is given back in {within}"),
+                Some(1) => write!(f, "{cause}: a GPU of {node} is given back in {within}"),
+                Some(gpus) => write!(
+                    f,
+                    "{cause}: {gpus} GPUs of {node} are given back in {within}"
+                ),
+            },
             Self::Cancel => f.write_str("cancel"),
             Self::Hold => f.write_str("hold"),
             Self::Operator => f.write_str("preempted by an operator"),

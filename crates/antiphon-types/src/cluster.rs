@@ -169,6 +169,59 @@ pub struct Maintenance {
     pub reason: String,
 }
 
+/// A word that a node, or some of its GPUs, is to be given back soon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The node.
+    pub node: NodeName,
+    /// How many of its GPUs; all of the node without a number.
+    pub gpus: Option<u32>,
+    /// How long what runs there may stay.
+    pub within: Millis,
+    /// Who wants it.
+    pub cause: NoticeCause,
+    /// What the operator wrote.
+    pub reason: String,
+}
+
+/// Why a node or some of its GPUs are to be given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoticeCause {
+    /// Its owner takes it back: a spot node.
+    Spot,
+    /// Inference needs it.
+    Inference,
+    /// Something else.
+    #[default]
+    Other,
+}
+
+impl NoticeCause {
+    /// Every cause.
+    pub const ALL: [Self; 3] = [Self::Spot, Self::Inference, Self::Other];
+
+    /// The name as people and scripts give it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spot => "spot",
+            Self::Inference => "inference",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for NoticeCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Spot => "spot notice",
+            Self::Inference => "inference spike",
+            Self::Other => "notice",
+        })
+    }
+}
+
 /// Whether a node takes tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

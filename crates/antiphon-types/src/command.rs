@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttemptId, DirectiveBody, DirectiveId, JobId, JobSpec, Maintenance, Millis, NodeName, Policy,
-    Rule, TeamSpec,
+    AttemptId, DirectiveBody, DirectiveId, JobId, JobSpec, Maintenance, Millis, NodeName, Notice,
+    Policy, Rule, TeamSpec,
 };
 
 /// A client's own name for one command, so that sending it again does nothing again.
@@ -96,6 +96,8 @@ pub enum Command {
     },
     /// Plan a time in which nodes take no tasks. `Undrain` of a node takes it out of every plan.
     Maintain(Maintenance),
+    /// Give a node, or some of its GPUs, back soon: what runs there saves and leaves. `Undrain` takes it back.
+    Notice(Notice),
 }
 
 /// A directive that a person sends.

@@ -88,6 +88,8 @@ pub enum Verdict {
     Spread,
     /// A task is slower than the others.
     Slow,
+    /// A task's device says that it is throttled, and the task is slower than the others.
+    Throttled,
     /// The run still improves fast.
     Improving,
     /// The run is about to reach its end or its plateau.
@@ -137,6 +139,7 @@ impl Verdict {
             Self::Related => "related",
             Self::Spread => "spread",
             Self::Slow => "slow",
+            Self::Throttled => "throttled",
             Self::Improving => "improving",
             Self::NearEnd => "near-end",
             Self::Flat => "flat",

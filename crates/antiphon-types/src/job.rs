@@ -297,6 +297,8 @@ pub struct DataSpec {
     pub shards: BTreeMap<String, ShardOrigin>,
     /// Commands that make more data, by method.
     pub augment: BTreeMap<String, AugmentSpec>,
+    /// Held-out loss above which a category starves, by category, in thousandths of a nat.
+    pub category_loss_max_milli: BTreeMap<String, u32>,
 }
 
 /// Where a shard came from: what `antiphon provenance` draws and what bad data is traced along.
@@ -321,6 +323,34 @@ pub struct ShardOrigin {
     pub made_by: Option<AttemptId>,
     /// Distinct samples in it, if known.
     pub samples: Option<u64>,
+    /// Its weight when the stream began, in parts per million, if known.
+    pub weight_ppm: Option<u32>,
+}
+
+impl ShardOrigin {
+    /// What is known once more was told: a word replaces what was known, silence does not. Who made it is not told.
+    #[must_use]
+    pub fn with(&self, told: &Self) -> Self {
+        let text =
+            |known: &String, told: &String| if told.is_empty() { known } else { told }.clone();
+        Self {
+            category: text(&self.category, &told.category),
+            source: text(&self.source, &told.source),
+            chunk: text(&self.chunk, &told.chunk),
+            generator: text(&self.generator, &told.generator),
+            temperature_milli: told.temperature_milli.or(self.temperature_milli),
+            parents: if told.parents.is_empty() {
+                &self.parents
+            } else {
+                &told.parents
+            }
+            .clone(),
+            code: text(&self.code, &told.code),
+            made_by: self.made_by,
+            samples: told.samples.or(self.samples),
+            weight_ppm: told.weight_ppm.or(self.weight_ppm),
+        }
+    }
 }
 
 /// How more data of a kind is made: a job of its own on CPU nodes.

@@ -32,7 +32,7 @@ pub use action::{Action, Decision, Outcome, Score, Slot, SlotReason, StopCause, 
 pub use checkpoint::Checkpoint;
 pub use cluster::{
     Allocation, GPUS_PER_NODE_MAX, GpuLayout, Location, Maintenance, NodeSlice, NodeSpec,
-    NodeState, PartitionSpec, Slice, Span, TaskAllocation,
+    NodeState, Notice, NoticeCause, PartitionSpec, Slice, Span, TaskAllocation,
 };
 pub use command::{Ask, AskBody, Command, CommandId, Direct};
 pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveCause, DirectiveScope};

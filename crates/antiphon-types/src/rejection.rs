@@ -279,6 +279,14 @@ pub enum Rejection {
         /// What is wrong with it.
         why: String,
     },
+    /// Nothing of a node can be given back in that way.
+    #[error("{node} cannot be given back: {why}")]
+    BadNotice {
+        /// The node.
+        node: NodeName,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl Rejection {
@@ -313,6 +321,7 @@ impl Rejection {
             Self::CannotApprove { .. } => "AP0126",
             Self::AskRefused { .. } => "AP0127",
             Self::BadAugment { .. } => "AP0128",
+            Self::BadNotice { .. } => "AP0129",
         }
     }
 
@@ -421,6 +430,9 @@ impl Rejection {
                 "train on as before; what a job may have stands in its job file and under `[policy]` in `antiphon.toml`".into()
             }
             Self::BadAugment { method, .. } => format!("correct `[augment.{method}]` in the job file"),
+            Self::BadNotice { node, .. } => {
+                format!("`antiphon nodes` shows what {node} has; without `--gpus` all of it is given back")
+            }
             Self::BadMaintenance { .. } => {
                 "give nodes that exist, and a start before the end, which lies ahead".into()
             }

@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Provenance(ProvenanceArgs),
     /// List nodes and who is on them
     Nodes(ReadArgs),
-    /// Take no new tasks on nodes, now or in a planned time; those they have run on
+    /// Take no new tasks on nodes, now or in a planned time; those they have run on, unless the nodes are given back
     Drain(DrainArgs),
     /// List teams: what each may hold, holds, and has used
     Teams(ReadArgs),
@@ -278,6 +278,14 @@ fn knowledge(text: &str) -> Result<Knowledge, String> {
     })
 }
 
+/// `3`, or `#3` as it is shown.
+fn directive_number(text: &str) -> Result<u64, String> {
+    let number = text.strip_prefix('#').unwrap_or(text).parse();
+    number.map_err(|_| {
+        "give the number in front of the directive in `antiphon job JOB`, like `3`".into()
+    })
+}
+
 fn threads(text: &str) -> Result<usize, String> {
     let threads = text.parse().ok();
     let bounded = threads.filter(|threads| (1..=1_024).contains(threads));
@@ -372,6 +380,7 @@ pub(crate) struct UndoArgs {
     /// Id or name of a job
     pub(crate) job: String,
     /// The directive's number, as `antiphon job` shows it
+    #[arg(value_parser = directive_number)]
     pub(crate) directive: u64,
     /// Print JSON
     #[arg(long)]
@@ -442,7 +451,7 @@ pub(crate) struct DrainArgs {
     #[arg(required = true, value_name = "NODE")]
     pub(crate) nodes: Vec<String>,
     /// Take tasks on the nodes again, and forget what was planned for them
-    #[arg(long, conflicts_with_all = ["at", "span"])]
+    #[arg(long, conflicts_with_all = ["at", "span", "within"])]
     pub(crate) undo: bool,
     /// Only from then on: a time like `2026-12-01T08:00`, or a span from now like `+4h` [default: now]
     #[arg(
@@ -455,6 +464,15 @@ pub(crate) struct DrainArgs {
     /// Only for so long, like `2h`: nothing runs there in that time, and nothing starts that would run into it
     #[arg(long = "for", value_name = "SPAN")]
     pub(crate) span: Option<String>,
+    /// Give the nodes back after that, like `120s`: what runs there saves before and leaves
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["at", "span"])]
+    pub(crate) within: Option<String>,
+    /// Give back only so many GPUs of each node; those that cost the least work
+    #[arg(long, value_name = "N", requires = "within")]
+    pub(crate) gpus: Option<u32>,
+    /// Who wants them: spot, inference or other
+    #[arg(long, value_name = "CAUSE", requires = "within", value_parser = ["spot", "inference", "other"])]
+    pub(crate) cause: Option<String>,
     /// Why, for those who read it later
     #[arg(long, default_value = "")]
     pub(crate) reason: String,

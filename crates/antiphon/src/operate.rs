@@ -144,18 +144,27 @@ pub(crate) fn drain(target: &Target, args: &DrainArgs) -> Result<ExitCode, Failu
     if let Some(span) = &args.span {
         return plan_maintenance(target, args, span);
     }
-    let verb = if args.undo { "undrain" } else { "drain" };
-    let said = if args.undo {
-        "is no longer drained: it takes tasks again while it is up"
-    } else {
-        "takes no new tasks; those it has run on"
+    let drained = json!({ "reason": args.reason });
+    let (verb, body, said) = match &args.within {
+        Some(span) => {
+            let (body, said) = notice(args, duration("--within", span)?);
+            ("notice", body, said)
+        }
+        None if args.undo => {
+            let said = "is no longer drained: it takes tasks again while it is up";
+            ("undrain", drained, said.to_owned())
+        }
+        None => {
+            let said = "takes no new tasks; those it has run on";
+            ("drain", drained, said.to_owned())
+        }
     };
     let client = Client::new(target)?;
     let mut answers: Vec<CommandAccepted> = Vec::new();
     let mut refused = None;
     for node in &args.nodes {
         let path = format!("/v1/nodes/{}/{verb}", escape(node));
-        match client.post(&path, &new_key(), &json!({ "reason": args.reason })) {
+        match client.post(&path, &new_key(), &body) {
             Ok(accepted) => answers.push(accepted),
             Err(failure) => {
                 refused = Some(failure);
@@ -174,6 +183,23 @@ pub(crate) fn drain(target: &Target, args: &DrainArgs) -> Result<ExitCode, Failu
         }
     }
     refused.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// What is sent where nodes are to be given back, and what is said of each.
+fn notice(args: &DrainArgs, within: Millis) -> (Value, String) {
+    let body = json!({
+        "gpus": args.gpus,
+        "within_ms": within.as_millis(),
+        "cause": args.cause,
+        "reason": args.reason,
+    });
+    let what = match args.gpus {
+        None => "is given back".to_owned(),
+        Some(1) => "gives 1 GPU back".into(),
+        Some(gpus) => format!("gives {gpus} GPUs back"),
+    };
+    let said = format!("{what} in {within}; what runs there saves a checkpoint before and leaves");
+    (body, said)
 }
 
 /// Plans a time in which nodes take no tasks.

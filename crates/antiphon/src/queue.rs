@@ -549,6 +549,20 @@ fn node_remark(node: &NodeView) -> String {
             clock(window.until_ms)
         ));
     }
+    for notice in &node.notices {
+        let gpus = notice.gpus.iter().flatten().map(u32::to_string);
+        let gpus: Vec<String> = gpus.collect();
+        let what = if notice.gpus.is_none() {
+            "given back".to_owned()
+        } else {
+            format!("GPU {} given back", gpus.join(", "))
+        };
+        remarks.push(format!(
+            "{what} {} ({})",
+            clock(notice.by_ms),
+            notice.reason
+        ));
+    }
     match (node.spare, node.stepped_in) {
         (true, true) => remarks.push("spare, has stepped in".into()),
         (true, false) => remarks.push("spare".into()),

@@ -33,7 +33,7 @@ pub(crate) fn undo(target: &Target, args: &UndoArgs) -> Result<ExitCode, Failure
     let (job, number) = (&args.job, args.directive);
     let path = format!("/v1/jobs/{}/directives/{number}/undo", escape(job));
     let done = format!(
-        "is sent what undoes #{number}; its rule asks for it no more until `antiphon approve`"
+        "is sent what undoes #{number}; a rule that asked for it asks no more until `antiphon approve`"
     );
     send(target, (job, args.json), &path, &Value::Null, &done)
 }

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use antiphon_types::{Command, DirectiveCause, JobId, JobSpec, Maintenance, NodeName, StopCause};
+use antiphon_types::{
+    Command, DirectiveCause, JobId, JobSpec, Maintenance, NodeName, Notice, StopCause,
+};
 
 use super::change::end;
 use super::decision::enter_directive;
-use super::observation::{node_changed, spares_step_in};
+use super::observation::{give_up_slot, node_changed, spares_step_in};
 use super::steer;
 use crate::direct::issue;
-use crate::jobs::{ArrayMember, Job, JobState};
-use crate::state::{Mode, State};
+use crate::jobs::{ArrayMember, Job, JobState, StopPhase};
+use crate::notices::{choose, waits_cut};
+use crate::state::{Mode, NoticeRecord, State};
 use crate::steering::Steering;
 
 pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
@@ -93,6 +96,10 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
         }
         Command::Maintain(window) => {
             maintain(state, window);
+            None
+        }
+        Command::Notice(notice) => {
+            give_back(state, notice);
             None
         }
     }
@@ -301,6 +308,7 @@ pub(super) fn request(state: &mut State, job: JobId, asked: StopCause) {
         | StopCause::Turn { .. }
         | StopCause::Idle { .. }
         | StopCause::Drain { .. }
+        | StopCause::Notice { .. }
         | StopCause::Limit
         | StopCause::Straggler { .. }
         | StopCause::Hang
@@ -338,8 +346,52 @@ fn undrain(state: &mut State, name: &NodeName) {
         .known
         .maintenance
         .retain(|window| !window.nodes.is_empty());
+    let node = &mut state.known.nodes[crate::index::place(id)];
+    let gave_back = !std::mem::take(&mut node.notices).is_empty();
     drain(state, name, None);
     state.index.plan_maintenance(&state.known, id);
+    if gave_back {
+        state.reindex();
+    }
+}
+
+/// Takes no more tasks on what is to be given back. Who has to leave for it is asked to by the next cycle; who is on its way
+/// out already may not take longer than that.
+fn give_back(state: &mut State, notice: &Notice) {
+    let id = state.index.node_ids[&notice.node];
+    let gpus = notice.gpus.map(|gpus| choose(state, id, gpus));
+    let Notice { cause, within, .. } = notice;
+    let why = Some(&notice.reason).filter(|why| !why.is_empty());
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    let record = NoticeRecord {
+        by: state.now.after(*within),
+        cause: *cause,
+        reason: format!("{cause} of {within}{why}"),
+        gpus,
+    };
+    let node = &mut state.known.nodes[crate::index::place(id)];
+    // The newest word on the whole node is the one that counts.
+    node.notices
+        .retain(|known| known.gpus.is_some() || record.gpus.is_some());
+    node.notices.push(record);
+    node.drain(node.drained.clone());
+    if let Some(job) = state.index.capacity.hold_on(id).and_then(|hold| hold.job) {
+        give_up_slot(state, job);
+    }
+    node_changed(state, id);
+    spares_step_in(state);
+    state.reindex();
+    for (job, by) in waits_cut(state, id) {
+        state.change(job, |job| {
+            if let JobState::Stopping {
+                phase: StopPhase::CheckpointWait { until, .. },
+                ..
+            } = &mut job.state
+            {
+                *until = by;
+            }
+        });
+    }
 }
 
 fn maintain(state: &mut State, window: &Maintenance) {

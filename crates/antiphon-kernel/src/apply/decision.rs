@@ -317,6 +317,7 @@ fn leave_nodes(state: &mut State, attempt: AttemptId, outcome: &Outcome, lost: G
                 | StopCause::Reclaim { .. }
                 | StopCause::Turn { .. }
                 | StopCause::Drain { .. }
+                | StopCause::Notice { .. }
                 | StopCause::Operator
         ),
         JobState::Starting { .. }

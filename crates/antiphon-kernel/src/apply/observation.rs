@@ -72,6 +72,9 @@ fn take_inventory(
             }
             continue;
         };
+        if matches!(node.state, NodeState::Down { .. }) {
+            node.comes_back(state.known.now);
+        }
         node.state = node.offered();
         if node.spec == **spec {
             continue;
@@ -97,6 +100,7 @@ fn take_inventory(
             drained: None,
             stepped_in: false,
             failures: Vec::new(),
+            notices: Vec::new(),
         });
     }
     let partitions = partitions.iter();
@@ -158,7 +162,7 @@ pub(super) fn node_changed(state: &mut State, id: NodeId) {
 }
 
 /// Gives up a slot with a node that is out of service; a gang that has a claim waits for it.
-fn give_up_slot(state: &mut State, job: JobId) {
+pub(super) fn give_up_slot(state: &mut State, job: JobId) {
     let why = state.slots.get(&job).map(|slot| slot.why);
     if why != Some(SlotReason::Claim) {
         state.unreserve(job);

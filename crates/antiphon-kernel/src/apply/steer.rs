@@ -238,11 +238,8 @@ pub(super) fn shards(state: &mut State, attempt: AttemptId, told: &BTreeMap<Stri
     state.note(attempt.job, |job| {
         for (name, origin) in told {
             if is_new_shard(job, name, origin) {
-                let origin = ShardOrigin {
-                    made_by: None,
-                    ..origin.clone()
-                };
-                job.spec.data.shards.insert(name.clone(), origin);
+                let known = job.spec.data.shards.entry(name.clone()).or_default();
+                *known = known.with(origin);
             }
         }
     });
@@ -252,13 +249,7 @@ pub(super) fn shards(state: &mut State, attempt: AttemptId, told: &BTreeMap<Stri
 pub(crate) fn is_new_shard(job: &Job, name: &str, origin: &ShardOrigin) -> bool {
     let shards = &job.spec.data.shards;
     match shards.get(name) {
-        Some(known) => {
-            known.made_by.is_none()
-                && ShardOrigin {
-                    made_by: None,
-                    ..origin.clone()
-                } != *known
-        }
+        Some(known) => known.made_by.is_none() && known.with(origin) != *known,
         None => shards.len() < SHARDS_MAX,
     }
 }

@@ -77,7 +77,7 @@ impl Search<'_, '_> {
 
     fn may_leave(&self, stake: &Stake, protection: Protection) -> bool {
         stake.may_give_way(self.class, self.right, self.borrowed)
-            && !stake.is_protected(protection, self.cycle.state.now)
+            && !stake.is_protected(protection, self.right, self.cycle.state.now)
             && !self.cycle.stopped.contains(&stake.job)
     }
 

@@ -46,3 +46,21 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(config(8))]
+
+    /// Safety and liveness where nodes and GPUs are given back on the way: nobody starts there, and whoever runs there leaves.
+    #[test]
+    fn what_is_given_back_is_given_to_nobody_else(
+        cluster in plan::cluster(),
+        steps in plan::steps_and_notices(80),
+    ) {
+        let mut world = World::of(&cluster);
+        for step in &steps {
+            world.step(step);
+        }
+        world.calm_down();
+        world.replay_is_equal();
+    }
+}

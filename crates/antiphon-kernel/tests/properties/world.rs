@@ -136,6 +136,12 @@ impl World {
     }
 
     fn offer(&mut self, nodes: Vec<NodeSpec>) {
+        for node in &nodes {
+            let known = self.state.node(&node.name);
+            if known.is_some_and(|known| matches!(known.state, NodeState::Down { .. })) {
+                self.promises.comes_back(&node.name, self.at);
+            }
+        }
         self.offered = nodes.clone();
         self.input(Body::Observation(Observation::Inventory {
             nodes,
@@ -228,7 +234,7 @@ impl World {
     /// Carries a command out unless it is refused.
     pub(crate) fn command(&mut self, command: Command) -> Result<(), Rejection> {
         admit(&self.state, &command)?;
-        self.promises.note(&command);
+        self.promises.note(&command, self.at);
         self.input(Body::Command {
             by: "someone".into(),
             id: Some(CommandId {

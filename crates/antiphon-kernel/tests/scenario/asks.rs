@@ -110,7 +110,6 @@ fn samples_are_made_when_a_trainer_asks_and_its_file_says_how() {
 fn protection_keeps_preemptors_off_for_half_an_hour_in_each() {
     check(
         "nodes: n0 8 H100
-         teams: rlhf quota=8, eval
            0s   submit a: 8 attached team=eval checkpoint
            10s  ask a protection 20m
            20s  ask a protection 20m
@@ -127,6 +126,29 @@ fn protection_keeps_preemptors_off_for_half_an_hour_in_each() {
             1270s settle job-1.1: requeued
             1270s launch job-2.1 on n0[0-7]
             1800s why job-2: running
+        "#]],
+    );
+}
+
+/// What its own quota does not cover a team has borrowed: no word of its trainers keeps it.
+#[test]
+fn protection_keeps_no_quota_waiting() {
+    check(
+        "nodes: n0 8 H100
+         teams: rlhf quota=8, eval
+           0s   submit a: 8 attached team=eval checkpoint
+           10s  ask a protection 20m
+           30s  submit b: 8 team=rlhf
+           40s  a saves 20",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            30s  direct job-1 #1: yield (for job-2 (reclaim of its team's quota))
+            30s  yield job-1.1: for job-2 (reclaim of its team's quota), at most 1m00s for its checkpoint
+            30s  hold n0 for job-2, in 2m00s
+            40s  settle job-1.1: requeued
+            40s  launch job-2.1 on n0[0-7]
+            40s  hold n0 for job-1, nobody knows when
+            40s  hold nothing for job-1
         "#]],
     );
 }

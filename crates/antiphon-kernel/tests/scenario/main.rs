@@ -16,6 +16,7 @@ mod known_failures;
 mod ladder;
 mod maintenance;
 mod nodes;
+mod notices;
 mod order;
 mod preemption;
 mod protections;

@@ -108,7 +108,7 @@ fn a_finding_waits_for_a_word_where_the_job_asks_for_that() {
             0s   launch job-1.1 on n0[0-7]
             11s  shard s1 noise: waits for approval
             12s  refused [AP0126]: rule `shard` cannot be approved for job-1: it has 1 findings of that rule, none about `s2`; `antiphon approve job-1 shard SUBJECT` does for `s1`
-            13s  refused [AP0126]: rule `convergence` cannot be approved for job-1: it has 0 findings of that rule, none about ``; `antiphon job job-1` lists its findings
+            13s  refused [AP0126]: rule `convergence` cannot be approved for job-1: it has 0 findings of that rule, none about the run as a whole; `antiphon job job-1` lists its findings
             14s  remedy 0 of shard s1 for job-1
             14s  direct job-1 #1: set_weights s1=0 (noise: its numbers)
             15s  shard s1 noise: directed #1
@@ -283,6 +283,28 @@ fn an_undone_directive_is_set_back_and_not_asked_for_again() {
             302s #3 set_weights s1=1.5 (#2 is undone: set_weights s1=2)
             302s #4 set_weights s2=1 (#1 is undone: set_weights s1=1.5 s2=0.5)
             302s #5 set_weights s1=3 (starving: its numbers)
+        "#]],
+    );
+}
+
+/// The trainer's own weights are not all 1: where it says them, an undo goes back to them.
+#[test]
+fn the_first_directive_about_a_shard_is_set_back_to_what_its_trainer_began_with() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached auto shard=s1:law:s0
+           5s   a draws s1@30:law
+           6s   shards a
+           10s  a finds shard s1 starving: set_weights s1=150 s2=50
+           20s  undo a 1
+           21s  directives a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            6s   s1 of law from [s0]
+            10s  remedy 0 of shard s1 for job-1
+            10s  direct job-1 #1: set_weights s1=1.5 s2=0.5 (starving: its numbers)
+            21s  #1 set_weights s1=1.5 s2=0.5 (starving: its numbers)
+            21s  #2 set_weights s1=0.3 s2=1 (#1 is undone: set_weights s1=1.5 s2=0.5)
         "#]],
     );
 }

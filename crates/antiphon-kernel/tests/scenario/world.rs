@@ -22,6 +22,7 @@
 //! 82s  a task 1 is unfit                      the check of its node failed
 //! 85s  n1 goes                                its backend no longer offers it; `n1 comes`; `n1 loses GPU 3`
 //! 86s  maintain n0+n1 from 2h until 3h        times count from the start of the scenario
+//! 87s  notice n1 gpus=2 within 120s spot       all of the node without `gpus`; also `inference`, or nothing
 //! 90s  together: hold a, cancel a             inputs that share one commit: nothing is decided between them
 //! 95s  why b                                  a question
 //! ```
@@ -172,6 +173,7 @@ impl World {
                 until: time(until),
                 reason: "new cables".into(),
             }),
+            ["notice", node, ref words @ ..] => Command::Notice(notice(node, words)),
             ["pause"] => Command::Pause {
                 reason: "maintenance".into(),
             },
@@ -430,6 +432,20 @@ fn clock(at: Timestamp) -> String {
 
 fn is_current(state: &State, attempt: AttemptId) -> bool {
     antiphon_kernel::is_current(state, attempt)
+}
+
+/// `gpus=2 within 120s spot`.
+fn notice(node: &str, words: &[&str]) -> Notice {
+    let of = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
+    let at = words.iter().position(|word| *word == "within").unwrap();
+    let named = |cause: &NoticeCause| words.contains(&cause.name());
+    Notice {
+        node: node.into(),
+        gpus: of("gpus=").map(|gpus| gpus.parse().unwrap()),
+        within: words[at + 1].parse().unwrap(),
+        cause: NoticeCause::ALL.into_iter().find(named).unwrap_or_default(),
+        reason: String::new(),
+    }
 }
 
 /// How a process ends.

@@ -136,7 +136,7 @@ fn granted(job: &Job, body: &AskBody) -> String {
         }
         AskBody::Pause => "it saves a checkpoint and waits for `antiphon release`".into(),
         AskBody::Protection { during } => {
-            format!("it is not preempted for {during}, unless a quota waits for too long")
+            format!("it is not preempted for {during}, unless a quota is taken back")
         }
     }
 }

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use antiphon_kernel::{Mode, Node, State as KernelState};
-use antiphon_types::{Command, GpuAmount, Maintenance, NodeName, NodeState, Timestamp};
+use antiphon_types::{
+    Command, GpuAmount, Maintenance, Millis, NodeName, NodeState, Notice, NoticeCause, Timestamp,
+};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 
 use super::jobs::run;
 use super::model::{
-    CommandAccepted, FailureView, MaintenanceBody, NodeList, NodeView, ReasonBody, ServerStatus,
-    StateDigest, WindowView,
+    CommandAccepted, FailureView, MaintenanceBody, NodeList, NodeView, NoticeBody, NoticeView,
+    ReasonBody, ServerStatus, StateDigest, WindowView,
 };
 use super::problem::Fault;
 use super::{Shared, now};
@@ -77,6 +79,12 @@ fn node_view(state: &KernelState, node: &Node) -> NodeView {
     let planned = state.maintenance().iter();
     let planned = planned.filter(|window| window.nodes.contains(&spec.name));
     let failures = node.failures.iter();
+    let notices = node.notices.iter().map(|notice| NoticeView {
+        gpus: notice.gpus.clone(),
+        by_ms: notice.by.as_millis(),
+        cause: notice.cause.name().into(),
+        reason: notice.reason.clone(),
+    });
     let (is, reason) = match &node.state {
         NodeState::Ready => ("ready", None),
         NodeState::Draining { reason } => ("draining", Some(reason.clone())),
@@ -127,6 +135,7 @@ fn node_view(state: &KernelState, node: &Node) -> NodeView {
                 reason: window.reason.clone(),
             })
             .collect(),
+        notices: notices.collect(),
     }
 }
 
@@ -161,6 +170,43 @@ pub(crate) async fn undrain(
         },
     )
     .await
+}
+
+/// Gives a node, or some of its GPUs, back soon: what runs there saves and leaves. `undrain` takes it back.
+#[utoipa::path(post, path = "/v1/nodes/{node}/notice", request_body = NoticeBody, responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn notice(
+    State(shared): State<Arc<Shared>>,
+    Path(node): Path<String>,
+    headers: HeaderMap,
+    body: Result<Json<NoticeBody>, JsonRejection>,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let Json(body) = body?;
+    let cause = match body.cause.as_deref() {
+        None => NoticeCause::default(),
+        Some(name) => {
+            let mut causes = NoticeCause::ALL.into_iter();
+            let known = causes.find(|cause| cause.name() == name);
+            known.ok_or_else(|| unknown_cause(name))?
+        }
+    };
+    let notice = Notice {
+        node: NodeName(node),
+        gpus: body.gpus,
+        within: Millis::from_millis(body.within_ms),
+        cause,
+        reason: body.reason,
+    };
+    run(&shared, &headers, Command::Notice(notice)).await
+}
+
+fn unknown_cause(name: &str) -> Fault {
+    let causes = NoticeCause::ALL.map(|cause| format!("`{}`", cause.name()));
+    Fault::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "AP0501",
+        format!("`cause` is `{name}`"),
+        format!("give one of {}", causes.join(", ")),
+    )
 }
 
 /// Plans a time in which nodes take no tasks. `undrain` of a node takes it out of every plan.

@@ -105,14 +105,19 @@ fn weights(given: &DirectiveBodyIn) -> Result<DirectiveBody, Fault> {
 }
 
 fn ppm(shard: &str, weight: f64) -> Result<u32, Fault> {
-    if (0.0..=WEIGHT_MAX).contains(&weight) {
-        // In range by the check.
-        return Ok((weight * 1_000_000.0).round() as u32);
-    }
-    Err(wrong(
-        format!("weight {weight} of shard `{shard}` lies outside 0 to 1000"),
-        "1 is the shard's original weight, 0 takes it out",
-    ))
+    weight_ppm(weight).ok_or_else(|| {
+        wrong(
+            format!("weight {weight} of shard `{shard}` lies outside 0 to {WEIGHT_MAX}"),
+            "only the ratios of all shards' weights count; 0 takes a shard out",
+        )
+    })
+}
+
+/// A weight in parts per million; nothing where it is none.
+pub(super) fn weight_ppm(weight: f64) -> Option<u32> {
+    let is_one = (0.0..=WEIGHT_MAX).contains(&weight);
+    // In range by the check.
+    is_one.then(|| (weight * 1_000_000.0).round() as u32)
 }
 
 fn missing(what: &str, key: &str) -> Fault {

@@ -352,6 +352,8 @@ pub struct OriginView {
     pub made_by: Option<String>,
     /// Distinct samples in it.
     pub samples: Option<u64>,
+    /// Its weight when the stream began.
+    pub weight: Option<f64>,
     /// What rules say of it now, like `noise`.
     pub findings: Vec<String>,
 }
@@ -579,6 +581,21 @@ pub struct NodeView {
     pub held_for: Option<String>,
     /// Planned times in which it takes no tasks.
     pub maintenance: Vec<WindowView>,
+    /// What of it is to be given back.
+    pub notices: Vec<NoticeView>,
+}
+
+/// A node, or some of its GPUs, that is to be given back.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NoticeView {
+    /// Which GPUs; the whole node where none are named.
+    pub gpus: Option<Vec<u32>>,
+    /// When, in milliseconds since the Unix epoch.
+    pub by_ms: u64,
+    /// `spot`, `inference` or `other`.
+    pub cause: String,
+    /// In words.
+    pub reason: String,
 }
 
 /// A hardware failure of an attempt on a node.
@@ -643,6 +660,23 @@ pub struct TeamView {
     pub share_place: u32,
     /// Decayed GPU-milliseconds that this place follows from, by GPU weight, its parts included.
     pub share_gpu_ms: u64,
+}
+
+/// A node, or some of its GPUs, to be given back soon.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoticeBody {
+    /// How many of its GPUs; all of the node without a number.
+    #[serde(default)]
+    pub gpus: Option<u32>,
+    /// How long what runs there may stay, in milliseconds.
+    pub within_ms: u64,
+    /// `spot`, `inference` or `other`.
+    #[serde(default)]
+    pub cause: Option<String>,
+    /// For those who read it later.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// A time in which nodes are to take no tasks.

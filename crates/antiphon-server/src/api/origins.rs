@@ -6,6 +6,7 @@ use antiphon_kernel::Job;
 use antiphon_types::{AttemptId, Observation, ShardOrigin};
 use serde::Deserialize;
 
+use super::given::weight_ppm;
 use super::model::OriginView;
 use super::signals::cut;
 
@@ -27,6 +28,8 @@ pub(crate) struct OriginIn {
     parents: Vec<String>,
     code: String,
     samples: Option<u64>,
+    /// Its weight when the stream began.
+    weight: Option<f64>,
 }
 
 /// What a trainer says of its shards that is not known yet, cut to what may enter the log; nothing where it says nothing new.
@@ -36,7 +39,8 @@ pub(super) fn told_of_shards(
     known: Option<&BTreeMap<String, ShardOrigin>>,
 ) -> Option<Observation> {
     let is_new = |(name, origin): &(String, ShardOrigin)| {
-        known.and_then(|known| known.get(name)) != Some(origin)
+        let known = known.and_then(|known| known.get(name));
+        known.is_none_or(|known| known.with(origin) != *known)
     };
     let named = told.iter().filter(|(name, _)| !name.is_empty());
     let shards: BTreeMap<String, ShardOrigin> = named
@@ -62,6 +66,7 @@ impl OriginIn {
             code: text(&self.code),
             made_by: None,
             samples: self.samples,
+            weight_ppm: self.weight.and_then(weight_ppm),
         }
     }
 }
@@ -90,6 +95,7 @@ pub(super) fn shown(job: &Job) -> Vec<OriginView> {
         code: origin.code.clone(),
         made_by: origin.made_by.map(|attempt| attempt.to_string()),
         samples: origin.samples,
+        weight: origin.weight_ppm.map(|ppm| f64::from(ppm) / 1_000_000.0),
         findings: said(name),
     };
     job.spec.data.shards.iter().map(view).collect()

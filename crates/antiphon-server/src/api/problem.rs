@@ -116,7 +116,8 @@ impl From<Rejection> for Fault {
             | Rejection::TooLong { .. }
             | Rejection::BadAugment { .. }
             | Rejection::BadTeam { .. }
-            | Rejection::BadMaintenance { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            | Rejection::BadMaintenance { .. }
+            | Rejection::BadNotice { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         };
         Self::new(
             status,

@@ -6,11 +6,13 @@ mod batch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_kernel::{AttemptRecord, FindingRecord, pending_directives, replay_slot};
+use antiphon_kernel::{
+    AttemptRecord, FindingRecord, Job, JobState, StopPhase, pending_directives, replay_slot,
+};
 use antiphon_signals::Context;
 use antiphon_types::{
-    Ack, AckBody, AttemptId, DirectiveBody, DirectiveId, JobId, Millis, Observation, Outcome, Rule,
-    Verdict,
+    Ack, AckBody, AttemptId, Directive, DirectiveBody, DirectiveId, ExitClass, JobId, Millis,
+    Observation, Outcome, Rule, Timestamp, Verdict,
 };
 use axum::Json;
 use axum::body::Bytes;
@@ -102,7 +104,7 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<T
             .checkpointed(attempt, step, bytes.get(), save, now());
     }
     for ack in batch.acks.into_iter().filter_map(batch::AckIn::read) {
-        tell_drained(shared, attempt, &ack);
+        tell_applied(shared, attempt, &ack);
         shared
             .inputs
             .observe(Observation::Acknowledged { attempt, ack })
@@ -118,7 +120,8 @@ async fn take(shared: &Shared, attempt: AttemptId, batch: Batch<'_>) -> Result<T
         signals: &batch.signals,
         at: now(),
     };
-    let findings = shared.signals.take(&taken, || context(shared, attempt));
+    let known = |rows_before| context(shared, attempt, rows_before);
+    let findings = shared.signals.take(&taken, known);
     let found = !findings.is_empty();
     for finding in findings {
         shared.inputs.find(finding).await;
@@ -147,16 +150,41 @@ async fn take_hello(shared: &Shared, attempt: AttemptId, attach: Attach) -> Resu
         shared.inputs.observe(shards).await?;
         shared
             .signals
-            .set_context(attempt, context(shared, attempt));
+            .set_context(attempt, context(shared, attempt, None));
     }
     Ok(())
 }
 
-/// What the rules have to know of a job that its signals do not say.
-fn context(shared: &Shared, attempt: AttemptId) -> Context {
+/// How often the trainer saves, where it was told and has said yes.
+fn interval_in_force(job: &Job) -> Option<Millis> {
+    let kept = |directive: &Directive| match (&directive.body, &directive.ack) {
+        (DirectiveBody::SetCheckpointInterval { interval }, Some(AckBody::Applied { .. })) => {
+            Some(*interval)
+        }
+        _ => None,
+    };
+    job.directives.iter().rev().find_map(kept)
+}
+
+/// What the rules have to know of a job that its signals do not say. `rows_before` is the micro-batch of the attempt before, if
+/// it is still known.
+fn context(shared: &Shared, attempt: AttemptId, rows_before: Option<u32>) -> Context {
     let state = shared.view.state();
     let Some(job) = state.job(attempt.job) else {
         return Context::default();
+    };
+    let ran_out = job.attempts.last().is_some_and(|last| {
+        let number = AttemptId {
+            number: attempt.number.saturating_sub(1),
+            ..attempt
+        };
+        let out_of_memory = ExitClass::OutOfMemory;
+        last.attempt == number
+            && matches!(last.outcome, Outcome::Retried { class, .. } if class == out_of_memory)
+    });
+    let nats = |(category, milli): (&String, &u32)| {
+        let nats = f64::from(*milli) / 1_000.0;
+        (category.clone(), nats)
     };
     let failed = |past: &&AttemptRecord| {
         matches!(
@@ -182,12 +210,21 @@ fn context(shared: &Shared, attempt: AttemptId) -> Context {
         checkpoint_bytes: job.checkpoint.as_ref().map(|saved| saved.bytes.get()),
         shards: job.spec.data.shards.clone(),
         hang_after: job.spec.hang_after,
-        ..Context::default()
+        rows_out_of_memory: rows_before.filter(|_| ran_out),
+        checkpoint_interval: interval_in_force(job),
+        category_loss_max: job
+            .spec
+            .data
+            .category_loss_max_milli
+            .iter()
+            .map(nats)
+            .collect(),
     }
 }
 
-/// Tells the straggler rule of a smaller share: a task's time is judged against what it has to do.
-fn tell_drained(shared: &Shared, attempt: AttemptId, ack: &Ack) {
+/// Tells the rules what a trainer does from now on: a task's time is judged against its share, and saves against the
+/// interval that it keeps.
+fn tell_applied(shared: &Shared, attempt: AttemptId, ack: &Ack) {
     if !matches!(ack.body, AckBody::Applied { .. }) {
         return;
     }
@@ -197,13 +234,16 @@ fn tell_drained(shared: &Shared, attempt: AttemptId, ack: &Ack) {
         .unwrap_or_default()
         .iter()
         .find(|directive| directive.id == ack.directive);
-    if let Some(DirectiveBody::Drain {
-        task,
-        share_permille,
-        steps: 0,
-    }) = directive.map(|directive| &directive.body)
-    {
-        shared.signals.drained(attempt, *task, *share_permille);
+    match directive.map(|directive| &directive.body) {
+        Some(DirectiveBody::Drain {
+            task,
+            share_permille,
+            steps: 0,
+        }) => shared.signals.drained(attempt, *task, *share_permille),
+        Some(DirectiveBody::SetCheckpointInterval { interval }) => {
+            shared.signals.saves_every(attempt, *interval);
+        }
+        Some(_) | None => (),
     }
 }
 
@@ -219,6 +259,26 @@ pub(crate) struct Reply {
     report_every_ms: u64,
 }
 
+/// The directive that a job saves and leaves on, and until when it may.
+fn lease(job: &Job) -> Option<(DirectiveId, Timestamp)> {
+    match &job.state {
+        JobState::Stopping {
+            phase: StopPhase::CheckpointWait {
+                directive, until, ..
+            },
+            ..
+        } => Some((*directive, *until)),
+        JobState::Stopping { .. }
+        | JobState::Pending { .. }
+        | JobState::Starting { .. }
+        | JobState::Running { .. }
+        | JobState::Held { .. }
+        | JobState::Succeeded { .. }
+        | JobState::Failed { .. }
+        | JobState::Canceled { .. } => None,
+    }
+}
+
 fn reply(
     shared: &Shared,
     attempt: AttemptId,
@@ -227,11 +287,18 @@ fn reply(
     taken: TakenIn,
 ) -> Reply {
     let state = shared.view.state();
+    let now = now();
     let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
-        pending_directives(job, attempt, cursor, done)
-            .into_iter()
-            .map(|directive| DirectiveOut::of(directive, replay_slot(job, directive)))
-            .collect()
+        let lease = lease(job);
+        let out = |directive: &Directive| {
+            let out = DirectiveOut::of(directive, replay_slot(job, directive));
+            match lease {
+                Some((id, ends)) if id == directive.id => out.with_lease(ends, now),
+                Some(_) | None => out,
+            }
+        };
+        let waiting = pending_directives(job, attempt, cursor, done).into_iter();
+        waiting.map(out).collect()
     });
     let again = if taken.found {
         REPORT_AFTER_FINDING

@@ -487,6 +487,7 @@ fn ended(state: &State, job: &Job, last: &AttemptRecord) -> String {
         ),
         StopCause::Idle { .. }
         | StopCause::Drain { .. }
+        | StopCause::Notice { .. }
         | StopCause::Cancel
         | StopCause::Hold
         | StopCause::Operator
@@ -512,6 +513,7 @@ fn ended(state: &State, job: &Job, last: &AttemptRecord) -> String {
             | StopCause::Reclaim { .. }
             | StopCause::Turn { .. }
             | StopCause::Drain { .. }
+            | StopCause::Notice { .. }
             | StopCause::Operator,
         ) => ", not charged to its team",
         Some(
@@ -541,6 +543,7 @@ fn gave_way(last: &AttemptRecord) -> Option<GaveWayView> {
         StopCause::Turn { preemptor } => (preemptor, "turn"),
         StopCause::Idle { .. }
         | StopCause::Drain { .. }
+        | StopCause::Notice { .. }
         | StopCause::Cancel
         | StopCause::Hold
         | StopCause::Operator

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{Directive, DirectiveBody};
+use antiphon_types::{Directive, DirectiveBody, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -54,6 +54,9 @@ pub(crate) struct DirectiveOut {
     /// For `gather_hard_examples`.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u32>,
+    /// For `yield`: SIGTERM follows then, saved or not. In milliseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ends_ms: Option<u64>,
     not_before_slot: Option<u64>,
     expires_ms: Option<u64>,
     reason: String,
@@ -118,5 +121,15 @@ impl DirectiveOut {
             | DirectiveBody::Stop => (),
         }
         out
+    }
+
+    /// The same where it begins a stop: with how long the trainer may still save.
+    pub(super) fn with_lease(self, ends: Timestamp, now: Timestamp) -> Self {
+        let left = ends.since(now);
+        Self {
+            lease_ends_ms: Some(ends.as_millis()),
+            reason: format!("{}; save before the lease ends in {left}", self.reason),
+            ..self
+        }
     }
 }

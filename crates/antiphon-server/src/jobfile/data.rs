@@ -15,6 +15,10 @@ use super::time::span;
 const TEMPERATURE_MAX: f64 = 100.0;
 /// Longest text of a shard's origin that enters the log.
 const TEXT_MAX: usize = 1_000;
+/// No loss that is meant is above this.
+const LOSS_MAX: f64 = 1_000.0;
+/// The largest weight: keeps parts per million within 32 bits.
+const WEIGHT_MAX: f64 = 1_000.0;
 
 /// How far each rule of the two-way loop may go.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -50,6 +54,9 @@ pub struct RulesFile {
     /// No step for so long is a hang, or for ten steps' time where that is longer. Default: `10min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang_after: Option<String>,
+    /// Held-out loss in nats above which a category starves, by category. Default: none does for its loss alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub category_loss_max: BTreeMap<String, f64>,
 }
 
 /// What becomes of a rule's findings.
@@ -104,6 +111,9 @@ pub struct OriginFile {
     /// Distinct samples in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
+    /// Its weight when training begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
 }
 
 /// How more data of a kind is made: a job of its own, without GPUs.
@@ -171,6 +181,7 @@ pub(super) fn hang_after(file: Option<&RulesFile>) -> Result<Option<Millis>, Job
 pub(super) fn data(
     file: Option<&DataFile>,
     augment: &BTreeMap<String, AugmentFile>,
+    rules: Option<&RulesFile>,
 ) -> Result<DataSpec, JobFileError> {
     if let Some(path) = file.and_then(|data| data.shards.as_deref()) {
         let why = format!("`{path}` is a file that only `antiphon submit` reads");
@@ -184,16 +195,23 @@ pub(super) fn data(
         let spec = AugmentSpec {
             command: method.command.clone(),
             categories: method.categories.clone(),
-            temperature_milli: thousandths(&at, method.temperature.unwrap_or(0.8))?,
+            temperature_milli: temperature(&at, method.temperature.unwrap_or(0.8))?,
             count: method.count.unwrap_or(200),
             cpus: method.cpus.unwrap_or(1),
             runs_max: method.runs.unwrap_or(3),
         };
         Ok((name.clone(), spec))
     });
+    let losses = rules.into_iter().flat_map(|rules| &rules.category_loss_max);
+    let losses = losses.map(|(category, nats)| {
+        let at = format!("rules.category_loss_max.{category}");
+        let milli = within(&at, *nats, ("a loss in nats", LOSS_MAX), 1_000.0)?;
+        Ok((category.clone(), milli))
+    });
     Ok(DataSpec {
         shards: shards.collect::<Result<_, JobFileError>>()?,
         augment: methods.collect::<Result<_, JobFileError>>()?,
+        category_loss_max_milli: losses.collect::<Result<_, JobFileError>>()?,
     })
 }
 
@@ -215,7 +233,9 @@ impl OriginFile {
         }
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let at = format!("data.origins.{id}.temperature");
-        let milli = self.temperature.map(|degrees| thousandths(&at, degrees));
+        let milli = self.temperature.map(|degrees| temperature(&at, degrees));
+        let at = format!("data.origins.{id}.weight");
+        let weight = |weight| within(&at, weight, ("a weight", WEIGHT_MAX), 1_000_000.0);
         Ok(ShardOrigin {
             category: text(&self.category),
             source: text(&self.source),
@@ -226,18 +246,29 @@ impl OriginFile {
             code: text(&self.code),
             made_by: None,
             samples: self.samples,
+            weight_ppm: self.weight.map(weight).transpose()?,
         })
     }
 }
 
-fn thousandths(at: &str, temperature: f64) -> Result<u32, JobFileError> {
-    if !(0.0..=TEMPERATURE_MAX).contains(&temperature) {
-        let why = format!("{temperature} is no temperature");
-        let help = format!("give a number from 0 to {TEMPERATURE_MAX}");
+fn temperature(at: &str, degrees: f64) -> Result<u32, JobFileError> {
+    within(at, degrees, ("a temperature", TEMPERATURE_MAX), 1_000.0)
+}
+
+/// A number from 0 to the largest that is meant, in parts of one.
+fn within(
+    at: &str,
+    number: f64,
+    (what, max): (&str, f64),
+    parts: f64,
+) -> Result<u32, JobFileError> {
+    if !(0.0..=max).contains(&number) {
+        let why = format!("{number} is not {what}");
+        let help = format!("give a number from 0 to {max}");
         return Err(JobFileError::value(at, why, help));
     }
     // In range by the check above.
-    Ok((temperature * 1_000.0).round() as u32)
+    Ok((number * parts).round() as u32)
 }
 
 /// Reads a shard file: a list under `shards`, each with an `id`. `type` is another name of `category`; `size_mb` and
@@ -286,7 +317,8 @@ fn shard(
             "type" | "category" => {
                 known.insert("category".into(), value.clone());
             }
-            "source" | "chunk" | "generator" | "temperature" | "parents" | "code" | "samples" => {
+            "source" | "chunk" | "generator" | "temperature" | "parents" | "code" | "samples"
+            | "weight" => {
                 known.insert(key.clone(), value.clone());
             }
             other => warnings.push(format!(
@@ -381,21 +413,38 @@ mod tests {
             }))
             .unwrap()
         };
-        let spec = data(None, &file(0.7).augment).unwrap();
+        let spec = data(None, &file(0.7).augment, None).unwrap();
         let method = &spec.augment["paraphrase"];
         assert_eq!((method.temperature_milli, method.count), (700, 200));
         assert_eq!((method.cpus, method.runs_max), (1, 3));
-        let error = data(None, &file(-1.0).augment).unwrap_err();
+        let error = data(None, &file(-1.0).augment, None).unwrap_err();
         assert_eq!(
             error.what,
-            "`augment.paraphrase.temperature`: -1 is no temperature"
+            "`augment.paraphrase.temperature`: -1 is not a temperature"
+        );
+    }
+
+    #[test]
+    fn a_loss_above_which_a_category_starves_is_a_number_of_nats() {
+        let of = |nats: f64| {
+            let file = from_value(serde_json::json!({
+                "name": "a",
+                "rules": { "category_loss_max": { "law": nats } },
+            }));
+            data(None, &BTreeMap::new(), file.unwrap().rules.as_ref())
+        };
+        let law = BTreeMap::from([("law".to_owned(), 2_100)]);
+        assert_eq!(of(2.1).unwrap().category_loss_max_milli, law);
+        assert_eq!(
+            of(-1.0).unwrap_err().what,
+            "`rules.category_loss_max.law`: -1 is not a loss in nats"
         );
     }
 
     #[test]
     fn a_shard_file_is_nothing_that_a_server_reads() {
         let file = read("name = \"a\"\n[data]\nshards = \"s.yaml\"", Format::Toml).unwrap();
-        let error = data(file.data.as_ref(), &BTreeMap::new()).unwrap_err();
+        let error = data(file.data.as_ref(), &BTreeMap::new(), None).unwrap_err();
         assert_eq!((error.code, error.at.as_str()), ("AP0202", "data.shards"));
     }
 }

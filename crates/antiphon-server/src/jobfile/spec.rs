@@ -101,7 +101,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
             (&file.name, team),
             context,
         )?,
-        data: data(file.data.as_ref(), &file.augment)?,
+        data: data(file.data.as_ref(), &file.augment, file.rules.as_ref())?,
         rules: rules(file.rules.as_ref()),
         hang_after: hang_after(file.rules.as_ref())?,
         train: file.train.as_ref().map(described).unwrap_or_default(),

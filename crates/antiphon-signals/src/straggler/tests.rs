@@ -94,6 +94,16 @@ impl Gang {
 
 /// Feeds one step: all wait for the slowest, and say how long they did.
 fn feed(rule: &mut StragglerRule, step: u64, own_ms: &[f64]) -> Vec<Conclusion> {
+    feed_with(rule, step, own_ms, None)
+}
+
+/// The same, with one task whose device says that it is throttled.
+fn feed_with(
+    rule: &mut StragglerRule,
+    step: u64,
+    own_ms: &[f64],
+    throttled: Option<u32>,
+) -> Vec<Conclusion> {
     let step_ms = own_ms.iter().fold(0.0, |a: f64, b| a.max(*b)) + 30.0;
     let mut said = Vec::new();
     for (rank, own_ms) in own_ms.iter().enumerate() {
@@ -102,6 +112,7 @@ fn feed(rule: &mut StragglerRule, step: u64, own_ms: &[f64]) -> Vec<Conclusion> 
             step,
             step_ms,
             communication_ms: Some(step_ms - own_ms),
+            throttled: throttled == Some(rank as u32),
         };
         said.extend(rule.observe(&signal, Timestamp::from_millis(step * 1_000)));
     }
@@ -181,6 +192,16 @@ fn a_task_that_is_fifteen_percent_slow_is_named_within_three_windows() {
 
 /// A steady gang of eight whose task 3 takes `excess` longer; `windows` windows from `step` on.
 fn run(rule: &mut StragglerRule, step: &mut u64, windows: u64, excess: f64) -> Vec<Conclusion> {
+    run_with(rule, step, windows, excess, None)
+}
+
+fn run_with(
+    rule: &mut StragglerRule,
+    step: &mut u64,
+    windows: u64,
+    excess: f64,
+    throttled: Option<u32>,
+) -> Vec<Conclusion> {
     let length = rule.steps.unwrap_or(STEPS_MIN);
     let mut said = Vec::new();
     for _ in 0..windows * length {
@@ -190,7 +211,7 @@ fn run(rule: &mut StragglerRule, step: &mut u64, windows: u64, excess: f64) -> V
             *ms += ((*step * 7 + rank as u64 * 3) % 11) as f64;
         }
         times[3] *= 1.0 + excess;
-        said.extend(feed(rule, *step, &times));
+        said.extend(feed_with(rule, *step, &times, throttled));
     }
     said
 }
@@ -277,6 +298,7 @@ fn a_task_is_not_accused_before_the_others_have_reported_the_same_steps() {
                 step,
                 step_ms: 900.0,
                 communication_ms: Some(10.0),
+                throttled: false,
             };
             said.extend(rule.observe(&signal, Timestamp::ZERO));
         }
@@ -314,6 +336,48 @@ fn a_smaller_share_that_makes_up_for_it_is_enough_and_is_restored_on_recovery() 
     assert_eq!(restored.len(), 1, "{said:?}");
     assert_eq!(restored[0].verdict, Verdict::Cleared);
     assert_eq!(restored[0].remedies, [drain(3, 1_000, 0)]);
+}
+
+#[test]
+fn a_throttled_task_gets_a_smaller_share_after_one_window_until_it_has_recovered() {
+    let (mut rule, mut step) = settled();
+    let begins = step;
+    let said = run_with(&mut rule, &mut step, 2, 0.1, Some(3));
+    let of_task: Vec<&Conclusion> = said.iter().filter(|one| one.subject == "task 3").collect();
+    assert_eq!(of_task.len(), 1, "{said:?}");
+    assert_eq!(of_task[0].verdict, Verdict::Throttled);
+    assert!(of_task[0].step <= begins + 2 * steps_of_a_window(&rule));
+    let evidence = &of_task[0].evidence;
+    assert!(
+        evidence.starts_with("its device says that it is throttled: "),
+        "{evidence}"
+    );
+    let [
+        Remedy::Direct(DirectiveBody::Drain {
+            task: 3,
+            share_permille,
+            steps: 0,
+        }),
+    ] = of_task[0].remedies[..]
+    else {
+        panic!("{:?}", of_task[0].remedies)
+    };
+    assert!((900..=920).contains(&share_permille), "{share_permille}");
+    rule.drained(3, share_permille);
+    // Its share makes up for its speed: nothing more is asked for while it is throttled.
+    let share = f64::from(share_permille) / 1_000.0;
+    let said = run_with(&mut rule, &mut step, 6, 1.1 * share - 1.0, Some(3));
+    assert!(said.iter().all(|one| one.subject != "task 3"), "{said:?}");
+    let said = run(&mut rule, &mut step, 5, share - 1.0);
+    let restored: Vec<&Remedy> = said.iter().flat_map(|one| &one.remedies).collect();
+    assert_eq!(restored, [&drain(3, 1_000, 0)]);
+}
+
+#[test]
+fn a_device_that_says_that_it_is_throttled_but_is_as_fast_is_left_alone() {
+    let (mut rule, mut step) = settled();
+    let said = run_with(&mut rule, &mut step, 9, 0.02, Some(3));
+    assert!(said.is_empty(), "{said:?}");
 }
 
 #[test]
@@ -362,6 +426,7 @@ fn memory_is_bounded_whatever_tasks_and_steps_are_sent() {
             step: draw.index(1 << bits),
             step_ms: draw.between(-1.0, 1e6),
             communication_ms: Some(draw.between(-1e6, 1e6)),
+            throttled: draw.chance(0.5),
         };
         rule.observe(&signal, Timestamp::ZERO);
     }

@@ -37,7 +37,9 @@ impl Storm {
                 self.ask(Command::Release { job })?;
             }
             // What a failure put aside is repaired.
-            let drained: Vec<NodeName> = self.promises.drained.iter().cloned().collect();
+            let promises = &self.promises;
+            let drained = promises.drained.iter().chain(promises.noticed.keys());
+            let drained: Vec<NodeName> = drained.cloned().collect();
             for node in drained {
                 self.ask(Command::Undrain { node })?;
             }

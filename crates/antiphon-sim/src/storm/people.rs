@@ -6,8 +6,8 @@ use antiphon_kernel::JobState;
 use antiphon_types::{
     Amounts, ArraySpec, Ask, AskBody, AugmentSpec, Bytes, CheckpointSpec, Class, Command,
     CommandId, DataSpec, Direct, DirectiveBody, DirectiveId, Estimate, GpuAmount, GpuTime, JobId,
-    JobSpec, Maintenance, Millis, Policy, Processes, PromoteAfter, RetrySpec, Role, Rule, RuleMode,
-    Rung, Shape, Span, Tasks, TeamSpec, Timestamp,
+    JobSpec, Maintenance, Millis, Notice, NoticeCause, Policy, Processes, PromoteAfter, RetrySpec,
+    Role, Rule, RuleMode, Rung, Shape, Span, Tasks, TeamSpec, Timestamp,
 };
 
 use super::nodes::{LICENSE, PARTITIONS, type_name};
@@ -129,7 +129,7 @@ impl Storm {
             .pick(&self.machines.specs)
             .expect("there are nodes");
         let node = node.name;
-        let command = match self.draw.below(12) {
+        let command = match self.draw.below(13) {
             0..=2 => match self.any_job() {
                 Some(job) => Command::Preempt { job },
                 None => return Ok(()),
@@ -148,7 +148,14 @@ impl Storm {
                     reason: "firmware".into(),
                 })
             }
-            8 => Command::Pause {
+            8 => Command::Notice(Notice {
+                node,
+                gpus: self.draw.one_in(2).then(|| self.draw.count(1, 8)),
+                within: Millis::from_secs(self.draw.between(1, 600)),
+                cause: NoticeCause::Inference,
+                reason: String::new(),
+            }),
+            9 => Command::Pause {
                 reason: "asked".into(),
             },
             _ => Command::Unpause,

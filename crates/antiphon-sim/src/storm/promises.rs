@@ -38,6 +38,8 @@ pub(super) struct Promises {
     preempted: BTreeMap<JobId, Vec<Timestamp>>,
     /// Nodes that take nothing, the windows that are planned, and what is offered.
     pub(super) drained: BTreeSet<NodeName>,
+    /// Nodes that are to be given back, and when.
+    pub(super) noticed: BTreeMap<NodeName, Timestamp>,
     pub(super) windows: Vec<Maintenance>,
     pub(super) offered: BTreeMap<NodeName, NodeSpec>,
     /// What the last event was about.
@@ -76,10 +78,15 @@ impl Promises {
     /// Takes in what an event promises.
     pub(super) fn note(&mut self, event: &Event) {
         match &event.body {
-            Body::Command { command, .. } => self.note_command(command),
+            Body::Command { command, .. } => self.note_command(command, event.at),
             Body::Observation(Observation::Inventory { nodes, .. }) => {
                 let named = nodes.iter().map(|node| (node.name.clone(), node.clone()));
-                self.offered = named.collect();
+                let before = std::mem::replace(&mut self.offered, named.collect());
+                // What comes back after it was given back is anybody's again.
+                let back =
+                    |name: &NodeName| !before.contains_key(name) && self.offered.contains_key(name);
+                self.noticed
+                    .retain(|name, by| *by > event.at || !back(name));
             }
             Body::Observation(Observation::Checkpointed { checkpoint }) => {
                 let saved = (checkpoint.attempt, checkpoint.step);
@@ -138,6 +145,7 @@ impl Promises {
             | StopCause::Operator => true,
             StopCause::Idle { .. }
             | StopCause::Drain { .. }
+            | StopCause::Notice { .. }
             | StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit
@@ -153,7 +161,7 @@ impl Promises {
         }
     }
 
-    fn note_command(&mut self, command: &Command) {
+    fn note_command(&mut self, command: &Command, at: Timestamp) {
         match command {
             Command::Cancel { job } => {
                 self.canceled.insert(*job);
@@ -169,11 +177,18 @@ impl Promises {
             }
             Command::Undrain { node } => {
                 self.drained.remove(node);
+                self.noticed.remove(node);
                 for window in &mut self.windows {
                     window.nodes.retain(|other| other != node);
                 }
             }
             Command::Maintain(window) => self.windows.push(window.clone()),
+            Command::Notice(notice) => {
+                if notice.gpus.is_none() {
+                    let by = at.after(notice.within);
+                    self.noticed.insert(notice.node.clone(), by);
+                }
+            }
             Command::Submit { .. }
             | Command::Preempt { .. }
             | Command::Direct(_)

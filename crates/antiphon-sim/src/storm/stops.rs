@@ -226,6 +226,9 @@ impl Storm {
         must(!self.promises.drained.contains(name), || {
             format!("{attempt} on {name}, which is drained or put aside")
         })?;
+        must(!self.promises.noticed.contains_key(name), || {
+            format!("{attempt} on {name}, which is to be given back")
+        })?;
         let cut = |gpu: &u32| offered.slices.iter().any(|slice| slice.gpu == *gpu);
         let broken = |gpu: &u32| offered.gpus_lost.contains(gpu) || cut(gpu);
         must(task.sliced || !task.gpus.iter().any(broken), || {

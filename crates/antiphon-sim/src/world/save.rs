@@ -3,7 +3,7 @@
 
 use antiphon_types::{
     Ack, AckBody, Action, Allocation, AttemptId, Body, Bytes, Checkpoint, DirectiveId, Exit,
-    ExitClass, Millis, NodeName, Observation, StopCause,
+    ExitClass, Millis, NodeName, NoticeCause, Observation, StopCause,
 };
 
 use super::record::Cause;
@@ -254,6 +254,10 @@ impl World<'_> {
             | StopCause::Asked { .. }
             | StopCause::Operator => Cause::Preemption,
             StopCause::Drain { node } => self.emptied_for(node),
+            StopCause::Notice { cause, .. } => match cause {
+                NoticeCause::Spot => Cause::Spot,
+                NoticeCause::Inference | NoticeCause::Other => Cause::Preemption,
+            },
             StopCause::Cancel | StopCause::Limit => Cause::GivenUp,
             StopCause::GangBroken { .. } | StopCause::Straggler { .. } | StopCause::Hang => {
                 Cause::Hardware

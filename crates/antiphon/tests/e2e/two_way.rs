@@ -56,7 +56,8 @@ fn start() -> (Server, Trainer) {
     server.submit("a", head, SCRIPT);
     server.wait_for("job-1", "running");
     let mut trainer = Trainer::of(&server);
-    let shards = json!({"neuro_003": {"category": "reasoning", "parents": ["neuro_001"]}});
+    let shards =
+        json!({"neuro_003": {"category": "reasoning", "parents": ["neuro_001"], "weight": 0.25}});
     trainer.send(&json!({"attach": {"step": 0, "shards": shards}}));
     (server, trainer)
 }
@@ -75,7 +76,7 @@ fn asks_are_answered_in_the_reply_with_a_reason() {
         (false, "job-1 does not get 1s more: it has no time limit"),
         (
             true,
-            "it is not preempted for 1m00s, unless a quota waits for too long",
+            "it is not preempted for 1m00s, unless a quota is taken back",
         ),
         (false, "`samples` needs `category`"),
         (
@@ -115,8 +116,51 @@ fn a_directive_reaches_the_trainer_and_is_taken_back() {
             .refused(&["undo", "a", "1"])
             .contains("#3 has undone it")
     );
+    // Of this shard the trainer said with which weight it began.
+    server.ok(&["direct", "a", "set_weights", "neuro_003=2"]);
+    server.ok(&["undo", "a", "#4"]);
+    let sent = &trainer.send(&json!({}))["directives"];
+    assert_eq!(sent[4]["weights"], json!({"neuro_003": 0.25}));
+    let output = server.run(&["undo", "a", "the first"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("give the number in front of the directive in `antiphon job JOB`"),
+        "{said}"
+    );
     let refused = server.refused(&["approve", "a", "shard"]);
     assert!(refused.contains("AP0126"), "{refused}");
+    assert!(
+        refused.contains("none about the run as a whole"),
+        "{refused}"
+    );
+    server.ok(&["cancel", "job-1"]);
+}
+
+#[test]
+fn a_spot_notice_reaches_the_trainer_with_its_reason_and_its_lease() {
+    let (server, mut trainer) = start();
+    let node = server.json(&["nodes"])["nodes"][0]["name"].clone();
+    let node = node.as_str().unwrap();
+    let refused = server.refused(&["drain", node, "--within", "60s", "--gpus", "65"]);
+    assert!(refused.contains("AP0129"), "{refused}");
+    server.ok(&["drain", node, "--within", "120s", "--cause", "spot"]);
+    let sent = &trainer.send(&json!({}))["directives"][0];
+    let reason = sent["reason"].as_str().unwrap();
+    let begins =
+        format!("spot notice: {node} is given back in 2m00s; save before the lease ends in ");
+    assert_eq!(sent["do"], "yield");
+    assert!(reason.starts_with(&begins), "{reason}");
+    // The default grace of a minute fits behind it.
+    let nodes = server.json(&["nodes"]);
+    let view = &nodes["nodes"][0];
+    assert_eq!(view["state"], "draining");
+    assert_eq!(view["notices"][0]["cause"], "spot");
+    let by = view["notices"][0]["by_ms"].as_u64().unwrap();
+    let lease = sent["lease_ends_ms"].as_u64().unwrap();
+    assert_eq!(by - lease, 60_000);
+    server.ok(&["drain", node, "--undo"]);
+    assert_eq!(server.json(&["nodes"])["nodes"][0]["state"], "ready");
     server.ok(&["cancel", "job-1"]);
 }
 

@@ -26,6 +26,12 @@ pub(crate) enum Step {
         ahead_s: u64,
         long_s: u64,
     },
+    /// A node, or some of its GPUs, are to be given back.
+    Notice {
+        node: usize,
+        gpus: Option<u32>,
+        within_s: u64,
+    },
     Pause,
     Unpause,
     SafeMode,
@@ -302,6 +308,26 @@ fn step() -> impl Strategy<Value = Step> {
         4 => prop_oneof![4 => 0..=100_000_u64, 1 => 0..=10_000_000_u64].prop_map(Step::Wait),
     ];
     prop_oneof![4 => people, 1 => operators, 4 => processes, 5 => network]
+}
+
+fn notice() -> impl Strategy<Value = Step> {
+    (any::<usize>(), option::of(0..=8_u32), 0..=300_u64).prop_map(|(node, gpus, within_s)| {
+        Step::Notice {
+            node,
+            gpus,
+            within_s,
+        }
+    })
+}
+
+/// The same, with nodes and GPUs that are given back on the way.
+pub(crate) fn steps_and_notices(count: usize) -> impl Strategy<Value = Vec<Step>> {
+    let steps = prop_oneof![
+        12 => step(),
+        2 => notice(),
+        1 => vec(prop_oneof![step(), notice()], 2..=5).prop_map(Step::Together),
+    ];
+    vec(steps, 1..=count)
 }
 
 pub(crate) fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {

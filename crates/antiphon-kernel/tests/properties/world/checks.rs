@@ -26,11 +26,13 @@ pub(super) struct Promises {
     preempted: BTreeMap<JobId, Vec<Timestamp>>,
     /// Nodes that an operator drains or that were put aside, and the windows that are planned.
     drained: BTreeSet<NodeName>,
+    /// Nodes that are to be given back, and when.
+    noticed: BTreeMap<NodeName, Timestamp>,
     windows: Vec<Maintenance>,
 }
 
 impl Promises {
-    pub(super) fn note(&mut self, command: &Command) {
+    pub(super) fn note(&mut self, command: &Command, at: Timestamp) {
         match command {
             Command::Cancel { job } => {
                 self.canceled.insert(*job);
@@ -53,11 +55,18 @@ impl Promises {
             }
             Command::Undrain { node } => {
                 self.drained.remove(node);
+                self.noticed.remove(node);
                 for window in &mut self.windows {
                     window.nodes.retain(|other| other != node);
                 }
             }
             Command::Maintain(window) => self.windows.push(window.clone()),
+            Command::Notice(notice) => {
+                if notice.gpus.is_none() {
+                    let by = at.after(notice.within);
+                    self.noticed.insert(notice.node.clone(), by);
+                }
+            }
             Command::Submit { .. }
             | Command::Preempt { .. }
             | Command::Direct(_)
@@ -82,6 +91,13 @@ impl Promises {
 
     pub(super) fn drained(&self) -> Vec<NodeName> {
         self.drained.iter().cloned().collect()
+    }
+
+    /// A node that comes back after it was given back is anybody's again.
+    pub(super) fn comes_back(&mut self, name: &NodeName, at: Timestamp) {
+        if self.noticed.get(name).is_some_and(|by| *by <= at) {
+            self.noticed.remove(name);
+        }
     }
 
     pub(super) fn has_ended(&self, job: JobId) -> bool {
@@ -217,6 +233,17 @@ impl World {
         self.check_whole(attempt, &job.spec, allocation, terms);
         for task in &allocation.tasks {
             self.check_node(attempt, &task.node);
+            let node = self.state.node(&task.node).unwrap();
+            let promised = node
+                .notices
+                .iter()
+                .filter_map(|notice| notice.gpus.as_ref());
+            let promised: BTreeSet<&u32> = promised.flatten().collect();
+            let free = |gpu: &u32| task.sliced || !promised.contains(gpu);
+            assert!(
+                task.gpus.iter().all(free),
+                "{attempt} on a GPU that is to be given back"
+            );
         }
         for (other, living) in &self.processes {
             assert!(
@@ -318,6 +345,10 @@ impl World {
         assert!(
             !self.promises.drained.contains(name),
             "{attempt} on drained {name}"
+        );
+        assert!(
+            !self.promises.noticed.contains_key(name),
+            "{attempt} on {name}, which is to be given back"
         );
         let window = self.promises.windows.iter().find(|window| {
             window.nodes.contains(name) && window.from <= self.at && self.at < window.until
@@ -493,6 +524,7 @@ impl World {
             }
             StopCause::Idle { .. }
             | StopCause::Drain { .. }
+            | StopCause::Notice { .. }
             | StopCause::Cancel
             | StopCause::Hold
             | StopCause::Limit

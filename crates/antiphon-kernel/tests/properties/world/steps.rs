@@ -47,6 +47,7 @@ impl World {
             Step::Drain(_)
             | Step::Undrain(_)
             | Step::Maintain { .. }
+            | Step::Notice { .. }
             | Step::Pause
             | Step::Unpause
             | Step::Policy(_)
@@ -130,6 +131,17 @@ impl World {
                 from: self.ahead(*ahead_s),
                 until: self.ahead(ahead_s + long_s),
                 reason: "firmware".into(),
+            }),
+            Step::Notice {
+                node,
+                gpus,
+                within_s,
+            } => Command::Notice(Notice {
+                node: self.node(*node),
+                gpus: *gpus,
+                within: Millis::from_secs(*within_s),
+                cause: NoticeCause::Spot,
+                reason: String::new(),
             }),
             Step::Pause => Command::Pause {
                 reason: "asked".into(),

@@ -70,7 +70,7 @@ impl World {
         }));
     }
 
-    /// `s1:law` or `s1:law:s0` with a parent.
+    /// `s1:law` or `s1:law:s0` with a parent, `s1@30:law` with the weight that it began with, in percent.
     pub(super) fn draws(&mut self, job: &str, shard: &str) {
         let (name, origin) = origin(shard);
         self.input(Body::Observation(Observation::Shards {
@@ -133,8 +133,14 @@ fn named<T: serde::de::DeserializeOwned>(name: &str) -> T {
 
 pub(super) fn origin(text: &str) -> (String, ShardOrigin) {
     let mut words = text.split(':');
-    let name = words.next().unwrap().to_owned();
+    let name = words.next().unwrap();
+    let (name, weight) = match name.split_once('@') {
+        Some((name, percent)) => (name, Some(percent.parse::<u32>().unwrap() * 10_000)),
+        None => (name, None),
+    };
+    let name = name.to_owned();
     let origin = ShardOrigin {
+        weight_ppm: weight,
         category: words.next().unwrap().into(),
         parents: words.map(str::to_owned).collect(),
         ..ShardOrigin::default()
