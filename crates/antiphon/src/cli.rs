@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Provenance(ProvenanceArgs),
     /// List nodes and who is on them
     Nodes(ReadArgs),
-    /// Take no new tasks on nodes, now or in a planned time; those they have run on, unless the nodes are given back
+    /// Take no new tasks on nodes, now or in a planned time, or give them back soon
     Drain(DrainArgs),
     /// List teams: what each may hold, holds, and has used
     Teams(ReadArgs),
