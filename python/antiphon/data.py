@@ -15,11 +15,12 @@ import difflib
 import hashlib
 import itertools
 import json
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from .directive import DATA, Directive
 from .job import Job
@@ -30,14 +31,14 @@ Loader = Callable[[str], Sequence[Any]]
 Weights = Mapping[str, float]
 
 _TWO_TO_64 = 1 << 64
+_TWO_NUMBERS = struct.Struct("<QQ")
 
 
 class Refused(ValueError):
     """A directive about data that cannot be carried out; its text says why."""
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(NamedTuple):
     """What one slot holds: a row of a shard, and of which of its files if it was added during the job."""
 
     slot: int
@@ -46,8 +47,7 @@ class Draw:
     path: str | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A slot and its row."""
 
     slot: int
@@ -152,13 +152,20 @@ class MixedStream:
 
     def draw(self, slot: int) -> Draw:
         """What a slot holds."""
-        mix = self._mix_at(slot)
+        mix = self._plan[-1]
+        if mix.from_slot > slot:
+            mix = self._mix_at(slot)
         # A hash of (seed, slot) is a counter-based generator: it has no state, and is the same on every machine.
         digest = hashlib.blake2b(f"{self.seed}/{slot}".encode(), digest_size=16).digest()
-        point = int.from_bytes(digest[:8], "little") / _TWO_TO_64
+        place, number = _TWO_NUMBERS.unpack(digest)
+        point = place / _TWO_TO_64
         shard = self._stratified(mix, slot, point) if self._stratify else mix.at(point)
-        parts = [part for part in self._parts[shard] if part.from_slot <= slot]
-        number = int.from_bytes(digest[8:], "little")
+        parts = self._parts[shard]
+        if len(parts) == 1:
+            # Nearly always so, and this is done for every row.
+            rows = parts[0].rows
+            return Draw(slot, shard, number if callable(rows) else number % len(rows), parts[0].path)
+        parts = [part for part in parts if part.from_slot <= slot]
         counts = [_count(part.rows) for part in parts]
         for part, count in zip(parts, counts):
             if count is None:
@@ -183,7 +190,11 @@ class MixedStream:
 
     def row(self, draw: Draw) -> Any:
         """The row that a slot holds. In a loader's worker it reads an added file itself, once."""
-        part = next((part for part in self._parts.get(draw.shard, ()) if part.path == draw.path), None)
+        part = None
+        for of in self._parts.get(draw.shard, ()):
+            if of.path == draw.path:
+                part = of
+                break
         if part is None and draw.path is not None:
             part = _Part(0, self._loader(draw.path), draw.path)
             self._parts.setdefault(draw.shard, []).append(part)
@@ -236,11 +247,15 @@ class MixedStream:
     def facts(self, shard: str) -> dict[str, Any]:
         """What a signal says of a shard besides its loss."""
         facts: dict[str, Any] = {"weight": self._plan[-1].weights.get(shard, 0.0)}
-        if shard in self._categories:
-            facts["category"] = self._categories[shard]
-        counts = [_count(part.rows) for part in self._parts[shard]]
-        if None not in counts:
-            facts["unique_samples"] = sum(count or 0 for count in counts)
+        category = self._categories.get(shard)
+        if category is not None:
+            facts["category"] = category
+        samples = 0
+        for part in self._parts[shard]:
+            if callable(part.rows):
+                return facts
+            samples += len(part.rows)
+        facts["unique_samples"] = samples
         return facts
 
     def report(self, job: Job, step: int) -> None:

@@ -88,7 +88,8 @@ class ShardCollator:
 
     def __call__(self, rows: list[Any]) -> Any:
         if rows and isinstance(rows[0], Sample):
-            numbers = [self._shards().index(sample.shard) for sample in rows]
+            names = self._shards()
+            numbers = [names.index(sample.shard) for sample in rows]
             batch = self.collate([sample.row for sample in rows])
             batch["slot"] = rows[0].slot
         elif rows and isinstance(rows[0], dict) and "shard" in rows[0]:
