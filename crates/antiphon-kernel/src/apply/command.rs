@@ -79,7 +79,7 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
         }
         Command::SetPolicy { policy } => {
             state.known.policy = (**policy).clone();
-            state.reindex();
+            state.index.renew_settings(&state.known);
             // A shorter wait may be over already.
             super::time::pass(state, state.now);
             None
@@ -88,7 +88,7 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
             let now = state.now;
             let State { known, index } = state;
             known.teams.set_up(teams, &index.holdings, now);
-            state.reindex();
+            index.renew_settings(known);
             None
         }
         Command::Maintain(window) => {
