@@ -42,7 +42,7 @@ endif
 # Everything that may go wrong around the scheduler, at seeds that stay the same; one that is new is among the tests.
 storm:
 	cargo build --quiet --bin antiphon
-	target/debug/antiphon storm --seeds 200 --events 200000
+	target/debug/antiphon storm --seeds 200 --events 1000000
 
 test-python: $(VENV)/quickstart
 	$(PY) -m unittest discover -s python/tests

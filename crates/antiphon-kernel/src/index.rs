@@ -218,13 +218,9 @@ impl Index {
     /// Builds it from what is stored.
     pub(crate) fn of(known: &Known) -> Self {
         let mut index = Self::default();
-        index.place_nodes(known);
-        for job in known.jobs.values() {
-            if let Some(active) = job.state.active() {
-                index.occupy(known, job, active);
-            }
-        }
-        index.hold_all(known);
+        let active = known.jobs.values();
+        let active: Vec<&Job> = active.filter(|job| job.state.active().is_some()).collect();
+        index.place_nodes(known, &active);
         for job in known.jobs.values() {
             index.enter(known, job);
             index.stake(known, job);
@@ -232,15 +228,45 @@ impl Index {
         index
     }
 
-    /// Places every node, empty.
-    fn place_nodes(&mut self, known: &Known) {
+    /// Takes in that nodes, partitions or shared resources have changed. Who waits and whose clock runs follows from none
+    /// of them: a node that comes and goes costs nothing by the depth of the queue.
+    pub(crate) fn renew_nodes(&mut self, known: &Known) {
+        let active: Vec<&Job> = self.active.iter().map(|id| &known.jobs[id]).collect();
+        self.place_nodes(known, &active);
+    }
+
+    /// Takes in that settings or teams have changed: all but the queue may follow from those, and the queue is the dearest
+    /// to build.
+    pub(crate) fn renew_settings(&mut self, known: &Known) {
+        let mut index = Self {
+            queue: std::mem::take(&mut self.queue),
+            ..Self::default()
+        };
+        let active: Vec<&Job> = self.active.iter().map(|id| &known.jobs[id]).collect();
+        index.place_nodes(known, &active);
+        for job in known.jobs.values() {
+            let after = Membership::of(known, job);
+            let before = Membership {
+                queue: after.queue,
+                ..Membership::default()
+            };
+            index.move_job(job, &before, &after);
+            index.stake(known, job);
+        }
+        *self = index;
+    }
+
+    /// Places every node, what attempts hold of it and for whom it is kept, whatever was placed before.
+    fn place_nodes(&mut self, known: &Known, active: &[&Job]) {
         let specs: Vec<_> = known.nodes.iter().map(to_offer).collect();
-        self.capacity = Capacity::build(&specs, &known.partitions, &resources(known));
+        self.capacity = Capacity::build(&specs, &known.partitions, &resources(known, active));
         self.node_names = specs.into_iter().map(|spec| spec.name).collect();
         let ids = (0..).zip(&self.node_names);
         self.node_ids = ids.map(|(id, name)| (name.clone(), id)).collect();
         self.tenants = vec![Vec::new(); self.node_names.len()];
         self.empty_by = vec![Timestamp::ZERO; self.node_names.len()];
+        self.suspects.clear();
+        self.holdings = Holdings::default();
         for (id, node) in (0..).zip(&known.nodes) {
             if !node.failures.is_empty() {
                 self.suspects.insert(id);
@@ -252,6 +278,11 @@ impl Index {
                 self.capacity.close(id);
             }
         }
+        for job in active {
+            let active = job.state.active().expect("it holds an allocation");
+            self.occupy(known, job, active);
+        }
+        self.hold_all(known);
     }
 
     /// Holds back what slots and maintenance need.
@@ -698,13 +729,9 @@ pub(crate) fn by_type<'a>(
 }
 
 /// Resources that belong to no node: at least what attempts hold of them, should there be less now.
-fn resources(known: &Known) -> BTreeMap<String, u64> {
+fn resources(known: &Known, active: &[&Job]) -> BTreeMap<String, u64> {
     let mut held: BTreeMap<&String, u64> = BTreeMap::new();
-    for job in known
-        .jobs
-        .values()
-        .filter(|job| job.state.active().is_some())
-    {
+    for job in active {
         for (name, amount) in &job.spec.resources {
             *held.entry(name).or_default() += amount;
         }

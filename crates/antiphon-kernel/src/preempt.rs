@@ -229,9 +229,7 @@ impl<'a> Cycle<'a> {
         let Some(found) = found else {
             return false;
         };
-        // Who leaves should be gone by now: no time can be named, and a slot without one would be given up and made anew in
-        // every cycle, without end. Room that comes is seen when they are gone.
-        if found.victims.is_empty() && self.going_by().is_some_and(|at| at <= self.state.now) {
+        if self.is_overdue(&found) {
             return false;
         }
         let cause = match right {
@@ -240,6 +238,12 @@ impl<'a> Cycle<'a> {
         };
         self.clear(job, found, &cause);
         true
+    }
+
+    /// Whether room comes from those alone who should have left by now: no time can be named, and a slot without one would be
+    /// given up and made anew in every cycle, without end. Room that comes is seen when they are gone.
+    pub(crate) fn is_overdue(&self, found: &Found) -> bool {
+        found.victims.is_empty() && self.going_by().is_some_and(|at| at <= self.state.now)
     }
 
     /// Stops those who give way, and holds what they leave back for the job that asked.

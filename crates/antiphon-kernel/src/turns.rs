@@ -81,7 +81,9 @@ impl<'a> Cycle<'a> {
             if behind.is_empty() {
                 continue;
             }
-            if let Some(found) = self.room_by_turns(&behind, job, &job.spec, class, &allowance) {
+            if let Some(found) = self.room_by_turns(&behind, job, &job.spec, class, &allowance)
+                && !self.is_overdue(&found)
+            {
                 self.clear(job, found, &StopCause::Turn { preemptor: job.id });
             }
             searches -= 1;

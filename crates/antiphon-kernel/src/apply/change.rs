@@ -3,7 +3,7 @@
 
 use antiphon_types::{JobId, NodeName, Slot, SlotReason};
 
-use crate::index::{Index, Membership, gone_by};
+use crate::index::{Membership, gone_by};
 use crate::jobs::{Job, JobState};
 use crate::state::State;
 use crate::teams::Team;
@@ -61,11 +61,6 @@ impl State {
     pub(super) fn team_of(&mut self, id: JobId) -> &mut Team {
         let team = self.job_at(id).team;
         self.known.teams.get_mut(team)
-    }
-
-    /// Builds the indexes anew, after a change that touches all of them.
-    pub(super) fn reindex(&mut self) {
-        self.index = Index::of(&self.known);
     }
 
     /// Works out anew how long a waiting job should run.

@@ -82,7 +82,7 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
         }
         Command::SetPolicy { policy } => {
             state.known.policy = (**policy).clone();
-            state.reindex();
+            state.index.renew_settings(&state.known);
             // A shorter wait may be over already.
             super::time::pass(state, state.now);
             None
@@ -91,7 +91,7 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
             let now = state.now;
             let State { known, index } = state;
             known.teams.set_up(teams, &index.holdings, now);
-            state.reindex();
+            index.renew_settings(known);
             None
         }
         Command::Maintain(window) => {
@@ -351,7 +351,7 @@ fn undrain(state: &mut State, name: &NodeName) {
     drain(state, name, None);
     state.index.plan_maintenance(&state.known, id);
     if gave_back {
-        state.reindex();
+        state.index.renew_nodes(&state.known);
     }
 }
 
@@ -380,7 +380,7 @@ fn give_back(state: &mut State, notice: &Notice) {
     }
     node_changed(state, id);
     spares_step_in(state);
-    state.reindex();
+    state.index.renew_nodes(&state.known);
     for (job, by) in waits_cut(state, id) {
         state.change(job, |job| {
             if let JobState::Stopping {

@@ -121,7 +121,7 @@ fn take_inventory(
     for job in broken {
         give_up_slot(state, job);
     }
-    state.reindex();
+    state.index.renew_nodes(&state.known);
     spares_step_in(state);
 }
 

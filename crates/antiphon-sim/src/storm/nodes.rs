@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    Bytes, GpuAmount, GpuLayout, Location, Millis, NodeName, NodeSpec, Observation, PartitionSpec,
-    Slice, TaskAllocation, UsdMicros,
+    Bytes, Command, GpuAmount, GpuLayout, Location, Millis, NodeName, NodeSpec, Observation,
+    PartitionSpec, Slice, TaskAllocation, UsdMicros,
 };
 
 use super::draw::Draw;
@@ -183,6 +183,15 @@ impl Storm {
         };
         self.machines.wrong.remove(&node);
         self.offer()
+    }
+
+    /// Somebody has looked at a node that takes nothing, and gives it back.
+    pub(super) fn clear_node(&mut self) -> Checked {
+        let drained: Vec<NodeName> = self.promises.drained.iter().cloned().collect();
+        match self.draw.pick(&drained) {
+            Some(node) => self.ask(Command::Undrain { node }),
+            None => Ok(()),
+        }
     }
 
     /// All of it is.

@@ -22,6 +22,7 @@ enum Step {
     Again,
     NodeDown,
     NodeRepaired,
+    NodeCleared,
     GpuLost,
     Outage,
     OutageEnds,
@@ -52,6 +53,15 @@ impl Storm {
             (
                 if self.machines.is_whole() { 0 } else { 8 },
                 Step::NodeRepaired,
+            ),
+            // Where nobody did, a storm would end with every node put aside and a queue that only grows.
+            (
+                if self.promises.drained.is_empty() {
+                    0
+                } else {
+                    4
+                },
+                Step::NodeCleared,
             ),
             (weight(Fault::GpuLost), Step::GpuLost),
             (weight(Fault::Outage), Step::Outage),
@@ -104,6 +114,7 @@ impl Storm {
             }
             Step::NodeDown => self.lose_node(),
             Step::NodeRepaired => self.repair_node(),
+            Step::NodeCleared => self.clear_node(),
             Step::GpuLost => self.lose_gpu(),
             Step::Outage => {
                 self.outage = true;
