@@ -28,8 +28,8 @@ from server import Server
 
 HERE = Path(__file__).resolve().parent
 STEPS = 400
-#: The rule was written looking at seeds below 100 alone.
-SEEDS = (101, 102, 103)
+#: The rule was written looking at seeds below 100 alone; 101 to 103 judged an earlier form of it.
+SEEDS = (201, 202, 203)
 KNOWN = "noise-250+duplicates-100"
 ALONE = tuple(
     f"{kind}-350"
