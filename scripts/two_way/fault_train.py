@@ -137,7 +137,7 @@ class Trainer:
 
     def report(self, own_ms: float, losses: list[float], shards: list[str], norm: float) -> None:
         """What antiphon is told of a step; `step_ms` is this rank's own time, without the wait for the others."""
-        loss = {"loss": sum(losses) / len(losses)} if losses else {}
+        loss: dict[str, Any] = {"loss": sum(losses) / len(losses)} if losses else {}
         self.job.signal(self.step, self.slot, grad_norm=norm, step_ms=own_ms, tokens=len(losses), **loss)
         for shard in sorted(set(shards)):
             of = [loss for loss, name in zip(losses, shards, strict=True) if name == shard]
