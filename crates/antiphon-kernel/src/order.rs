@@ -471,7 +471,9 @@ impl<'a> Cycle<'a> {
         {
             return self.start_elsewhere(job, class, &allowance);
         }
-        let Some(placement) = place(&mut self.free, &job.spec, &view) else {
+        let placement = place(&mut self.free, &job.spec, &view);
+        let placement = placement.or_else(|| self.place_in_slot(job, class, &allowance));
+        let Some(placement) = placement else {
             // Where its team bounds it, that says nothing about other teams' jobs, nor with partitions about shorter ones.
             if allowance.is_unbounded()
                 && !self.is_too_long(job)
@@ -484,6 +486,31 @@ impl<'a> Cycle<'a> {
         self.note_on_held(&placement);
         self.launch(job, class, placement);
         Verdict::Starts
+    }
+
+    /// Room on the nodes alone that are held back for a job of several roles. Role by role the best place is taken, so that
+    /// with more to choose from the last may find none; it was proven that all fit on these.
+    fn place_in_slot(
+        &mut self,
+        job: &Job,
+        class: Class,
+        allowance: &Allowance,
+    ) -> Option<Placement> {
+        let slot = self.slots.get(&job.id)?;
+        if job.spec.roles.len() < 2 {
+            return None;
+        }
+        let ids = &self.state.index.node_ids;
+        let own: BTreeSet<NodeId> = slot.nodes.iter().map(|node| ids[node]).collect();
+        let mut there = self.free.clone();
+        for node in ids.values().filter(|node| !own.contains(node)) {
+            there.close(*node);
+        }
+        own.iter().for_each(|node| there.release(*node));
+        let placement = place(&mut there, &job.spec, &self.view(job, class, allowance))?;
+        self.free.take_gang(&placement.nodes, &placement.allocation);
+        self.free.take_resources(&job.spec.resources);
+        Some(placement)
     }
 
     /// Starts a job away from the nodes that were slow for it. Once nodes are held back for it, it takes what it gets: others

@@ -356,8 +356,11 @@ impl<'a> Cycle<'a> {
         let mut trial = self.free.clone();
         // The job starts later: that it would be over before another's turn helps only those who start now.
         let other = |hold: &Hold| hold.job.filter(|other| *other != job.id);
+        // Roles take the best place one by one, first where nobody waits: proven from where the job's own nodes are held now,
+        // a place might not be found again once others are.
+        let own = |hold: &Hold| hold.job == Some(job.id) && job.spec.roles.len() > 1;
         for (node, hold) in self.free.holds() {
-            if other(hold).is_some_and(yields) {
+            if own(hold) || other(hold).is_some_and(yields) {
                 trial.release(*node);
             }
         }
