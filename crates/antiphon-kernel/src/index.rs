@@ -266,6 +266,7 @@ impl Index {
         self.tenants = vec![Vec::new(); self.node_names.len()];
         self.empty_by = vec![Timestamp::ZERO; self.node_names.len()];
         self.suspects.clear();
+        self.noticed.clear();
         self.holdings = Holdings::default();
         for (id, node) in (0..).zip(&known.nodes) {
             if !node.failures.is_empty() {
