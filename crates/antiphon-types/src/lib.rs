@@ -20,12 +20,14 @@ mod exit;
 mod finding;
 mod ids;
 mod job;
+pub mod model;
 mod observation;
 mod policy;
 mod reason;
 mod rejection;
 mod rule;
 mod team;
+pub mod training;
 mod units;
 
 pub use action::{Action, Decision, Outcome, Score, Slot, SlotReason, StopCause, Terms};
@@ -44,10 +46,12 @@ pub use job::{
     ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, KeepSpec,
     Processes, RetrySpec, Role, Rung, Shape, ShardOrigin, Tasks,
 };
+pub use model::ModelShape;
 pub use observation::Observation;
 pub use policy::{Policy, PromoteAfter};
 pub use reason::{BestNode, Holder, WaitReason};
 pub use rejection::Rejection;
 pub use rule::{Remedy, Rule, RuleMode};
 pub use team::{Amounts, TeamSpec};
+pub use training::TrainingSpec;
 pub use units::{Bytes, GpuAmount, GpuTime, Millis, Timestamp, UnitError, UsdMicros};
