@@ -122,7 +122,9 @@ pub enum Biases {
     None,
     /// Queries, keys and values.
     Qkv,
-    /// All of them, router and experts included.
+    /// These and attention's output.
+    Attention,
+    /// All of them, experts included.
     All,
 }
 
@@ -164,6 +166,9 @@ pub struct Experts {
     pub shared_ffn: u64,
     /// Leading layers without experts.
     pub dense_layers: u64,
+    /// Whether the router has a bias for each expert.
+    #[serde(default)]
+    pub router_bias: bool,
 }
 
 /// Layers that attend to the last tokens only.
@@ -293,9 +298,9 @@ impl ModelShape {
     /// The matrix that sends tokens to experts, in one layer.
     #[must_use]
     pub fn router(&self) -> u64 {
-        let bias = u64::from(self.biases == Biases::All);
-        self.experts
-            .map_or(0, |experts| experts.count * (self.hidden + bias))
+        self.experts.map_or(0, |experts| {
+            experts.count * (self.hidden + u64::from(experts.router_bias))
+        })
     }
 
     /// All experts that tokens are sent to, in one layer.
@@ -323,7 +328,7 @@ impl ModelShape {
         let matrices = self.mlp.matrices() * self.hidden * width;
         match self.biases {
             Biases::All => matrices + (self.mlp.matrices() - 1) * width + self.hidden,
-            Biases::None | Biases::Qkv => matrices,
+            Biases::None | Biases::Qkv | Biases::Attention => matrices,
         }
     }
 
@@ -343,7 +348,7 @@ impl ModelShape {
                 let biases = match self.biases {
                     Biases::None => 0,
                     Biases::Qkv => q + 2 * kv,
-                    Biases::All => q + 2 * kv + h,
+                    Biases::Attention | Biases::All => q + 2 * kv + h,
                 };
                 let norms = match qk_norm {
                     QkNorm::None => 0,

@@ -1,0 +1,15 @@
+//! Memory, speed, cost and layout of a training run, before a GPU is touched.
+
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "counts of bytes and tokens are far below 2^53"
+)]
+
+pub mod catalog;
+pub mod error;
+pub mod profile;
+pub mod row;
+pub mod run;
+
+pub use error::PlanError;
+pub use run::{Assumption, Machine, Run, resolve};
