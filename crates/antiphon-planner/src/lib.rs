@@ -11,5 +11,15 @@ pub mod profile;
 pub mod row;
 pub mod run;
 
+// The time of a step.
+pub mod communication;
+pub mod compute;
+pub mod flops;
+pub mod kernels;
+pub mod offload;
+pub mod pipeline;
+pub mod score;
+pub mod speed;
+
 pub use error::PlanError;
 pub use run::{Assumption, Machine, Run, resolve};
