@@ -86,7 +86,7 @@ impl Rates {
             peak: sheet * 1e12,
             product: measured * 1e12 * clock * width * kernels.matmul,
             low: low * 1e12 * clock * width * kernels.matmul,
-            attention: measured * 1e12 * clock * width * attends * narrow,
+            attention: measured * 1e12 * clock * width * attends * narrow * kernels.attention,
             memory: gpu.memory_gb_s * 1e9 * kernels.memory,
         }
     }
@@ -252,7 +252,8 @@ impl<'a> Computer<'a> {
             product: linear * if frozen { 1.0 } else { 2.0 } + 2.0 * adapters,
             attention: 2.5 * attention,
             bandwidth: 2.0 * moved + cast + copied,
-            host: 2.0 * host,
+            // The backward pass is started from C++, without modules and hooks.
+            host: 1.5 * host,
         };
         Passes {
             forward,
@@ -429,9 +430,15 @@ impl<'a> Computer<'a> {
     /// Making low-precision inputs of products, forward or backward.
     fn quantizing(&self, kind: LayerKind) -> f64 {
         let run = self.run;
-        if run.matmul.is_none() {
+        let Some(numbers) = run.matmul else {
             return 0.0;
-        }
+        };
+        let bytes = match numbers {
+            Matmul::Fp8Tensor => self.kernels.quantize_bytes,
+            Matmul::Fp8Row => self.kernels.quantize_row_bytes,
+            Matmul::Mxfp8 => self.kernels.quantize_block_bytes,
+            Matmul::Nvfp4 => self.kernels.quantize_four_bytes,
+        };
         let model = &run.model;
         let tp = run.tp as f64;
         let ffn = match (kind, model.experts) {
@@ -441,7 +448,7 @@ impl<'a> Computer<'a> {
             _ => model.ffn as f64,
         };
         let values = 2.0 * model.hidden as f64 + (model.output_width() as f64 + ffn) / tp;
-        self.tokens * values * self.kernels.quantize_bytes / self.rates.memory
+        self.tokens * values * bytes / self.rates.memory
     }
 
     /// Making 16-bit copies of a block's quantized weights.
@@ -482,11 +489,16 @@ impl<'a> Computer<'a> {
     /// Kernels that the host starts for one block, forward.
     fn started(&self, kind: LayerKind) -> f64 {
         let run = self.run;
-        let fused = if run.compile { 1.0 } else { self.kernels.fused };
-        let block = 40.0 + fused * (16.0 - 40.0);
+        // A block of modules without a compiler has some 45 operations; compiled, its products, attention and a few between.
+        let block = if run.compile { 16.0 } else { 45.0 };
+        let latent = match run.model.attention {
+            Attention::Grouped { .. } => 0.0,
+            Attention::Latent { .. } => 20.0,
+        };
         let experts = match kind {
             LayerKind::Dense => 0.0,
-            LayerKind::Experts => 20.0,
+            // Routing, ordering, exchanging and weighing.
+            LayerKind::Experts => 60.0,
         };
         let adapters = 6.0 * run.trained.adapted.len() as f64;
         let quantized = if run.quantization.is_some() {
@@ -494,6 +506,7 @@ impl<'a> Computer<'a> {
         } else {
             0.0
         };
+        let block = block + latent;
         block + experts + adapters + quantized
     }
 

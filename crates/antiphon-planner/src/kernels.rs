@@ -22,6 +22,8 @@ pub struct Kernels {
     pub memory: f64,
     /// Generation of attention kernels: 2 = `FlashAttention` 2, 3 = `FlashAttention` 3 or cuDNN.
     pub attention_version: f64,
+    /// What attention reaches, beside what its generation and the silicon do.
+    pub attention: f64,
     /// Microseconds of host time to start one kernel from Python.
     pub host_us: f64,
     /// Microseconds of host time to start one gather or scatter.
@@ -36,6 +38,12 @@ pub struct Kernels {
     pub contention: f64,
     /// Bytes moved for each value to make a low-precision input of a product.
     pub quantize_bytes: f64,
+    /// The same where each row has a scale: a second pass finds it.
+    pub quantize_row_bytes: f64,
+    /// The same where each block has a scale.
+    pub quantize_block_bytes: f64,
+    /// The same for 4 bits: rotated, and rounded at random.
+    pub quantize_four_bytes: f64,
     /// Bytes moved for each weight to make a 16-bit copy of a quantized one.
     pub dequantize_bytes: f64,
     /// How often the states go through memory in an update.
@@ -46,12 +54,18 @@ pub struct Kernels {
     pub jitter: f64,
     /// Share of a link inside a domain that collectives reach.
     pub link: f64,
+    /// Share of PCIe that collectives reach between GPUs that can't read each other's memory.
+    pub host_link: f64,
     /// Share of the network that collectives reach.
     pub network: f64,
     /// Microseconds of a hop inside a domain.
     pub link_us: f64,
     /// Microseconds of a hop between domains.
     pub network_us: f64,
+    /// Bytes of gradients or weights that travel together, in 10^6.
+    pub bucket_mb: f64,
+    /// 10^9 bytes a second of host memory that one GPU's share of the processors updates weights with.
+    pub host_gb_s: f64,
 }
 
 /// What an architecture's silicon reaches.

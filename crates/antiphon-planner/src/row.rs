@@ -53,6 +53,8 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
     let machine = machine(cells)?;
     let method_name = at("method");
     let rl = matches!(at("workload"), "grpo" | "dapo" | "ppo");
+    // A pipeline cuts the local batch into single sequences.
+    let local = at("notes").contains("micro_batch column is the local batch");
 
     let spec = TrainingSpec {
         model,
@@ -69,11 +71,15 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         matmul: matmul(at("precision")),
         batch: antiphon_types::training::Batch {
             sequence_length: number("seq_len"),
-            micro: number("micro_batch"),
-            accumulation: number("grad_accum"),
+            micro: if local {
+                Some(1)
+            } else {
+                number("micro_batch")
+            },
+            accumulation: number(if local { "micro_batch" } else { "grad_accum" }),
             global: number("global_batch"),
             packing: at("notes").contains("unpacked").then_some(false),
-            mean_length: None,
+            mean_length: mean_length(at("notes")),
         },
         layout: antiphon_types::training::Layout {
             gpus: number("n_gpus"),
@@ -343,6 +349,19 @@ fn method(cells: &Cells, name: &str) -> Method {
         },
         _ => Method::Full,
     }
+}
+
+/// Tokens of a sequence on average, where a table says `mean ~210 tokens`, or names a data set of which that is known.
+fn mean_length(notes: &str) -> Option<u64> {
+    // Alpaca's examples in its own template.
+    const ALPACA: u64 = 128;
+    let told = notes
+        .split("mean ~")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    told.or_else(|| {
+        (notes.contains("Alpaca") || notes.contains("unpacked dataset")).then_some(ALPACA)
+    })
 }
 
 fn virtual_tokens(text: &str, default: u64) -> u64 {

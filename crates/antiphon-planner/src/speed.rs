@@ -221,6 +221,23 @@ pub fn speed_with(run: &Run, machine: &Machine, constants: &Constants) -> Speed 
     planner.speed(machine)
 }
 
+/// Milliseconds of one block, forward and backward, for a micro-batch.
+#[must_use]
+pub fn block_ms(run: &Run, machine: &Machine, constants: &Constants) -> f64 {
+    let kernels = constants.framework(run.profile.framework);
+    let silicon = constants.architecture(&machine.gpu.architecture);
+    let computer = Computer::new(run, machine, kernels, silicon);
+    let step = Step {
+        run,
+        kernels,
+        network: Network::new(machine, kernels),
+        offloaded: Offloaded::default(),
+        computer,
+    };
+    let micro = step.micro(step.blocks(), 1.0);
+    1e3 * (micro.forward + micro.backward)
+}
+
 struct Step<'a> {
     run: &'a Run,
     kernels: &'a Kernels,
@@ -546,8 +563,9 @@ impl Step<'_> {
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 let shards = run.shards as f64;
                 let inner = self.network.group(shards, run.tp as f64);
+                let bucket = self.kernels.bucket_mb * 1e6;
                 let scatter = |bytes: f64| {
-                    let mut time = self.network.gather(inner, bytes);
+                    let mut time = self.network.gather_in(inner, bytes, bucket);
                     if ranks > shards {
                         let across = self.network.group(ranks / shards, run.tp as f64 * shards);
                         time += self.network.reduce(across, bytes / shards);
@@ -556,7 +574,7 @@ impl Step<'_> {
                 };
                 let gradients =
                     scatter(dense * wide) + self.network.gather(expert_ranks, experts * wide);
-                let weights = self.network.gather(inner, dense * 2.0)
+                let weights = self.network.gather_in(inner, dense * 2.0, bucket)
                     + self.network.gather(expert_ranks, experts * 2.0);
                 exposed(gradients, pace.backward * hides, contention)
                     + exposed(weights, pace.forward * hides, contention)
