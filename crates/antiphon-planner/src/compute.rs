@@ -4,7 +4,7 @@
 use antiphon_types::model::{Attention, LayerKind};
 use antiphon_types::training::{
     AttentionKernel, LossKernel, Matmul, Module, Optimizer, Place, Precision, Quantization,
-    Recompute, Sharding,
+    Recompute, Sharding, Task,
 };
 
 use crate::catalog;
@@ -42,7 +42,10 @@ impl Rates {
         let measured = if gpu.measured_bf16_tflops > 0.0 {
             gpu.measured_bf16_tflops
         } else {
-            alike.map_or(sheet * silicon.ratio, |part| part.measured_bf16_tflops)
+            alike.map_or(
+                (sheet * silicon.ratio).min(gpu.watts * silicon.tflops_per_watt),
+                |part| part.measured_bf16_tflops,
+            )
         };
         // The clock under a power cap falls slower than the power.
         let clock = alike.map_or(1.0, |part| {
@@ -199,20 +202,27 @@ pub struct Computer<'a> {
     pub kernels: &'a Kernels,
     /// Tokens of a micro-batch on one rank, before tensor parallelism.
     pub tokens: f64,
+    /// Whether sequences that are shorter on average are joined to full length.
+    pub packed: bool,
 }
 
 impl<'a> Computer<'a> {
     /// For a run on a machine.
     #[must_use]
     pub fn new(run: &'a Run, machine: &Machine, kernels: &'a Kernels, silicon: &Silicon) -> Self {
+        let packed = run.packing && matches!(run.task, Task::Ppo | Task::Grpo);
+        let sequence = if packed {
+            run.sequence
+        } else {
+            run.mean_sequence
+        };
         Self {
             run,
             rates: Rates::new(run, machine, kernels, silicon),
             kernels,
-            tokens: (run.micro
-                * (run.mean_sequence + run.trained.prompt)
-                * run.sequences_a_sample()) as f64
+            tokens: (run.micro * (sequence + run.trained.prompt) * run.sequences_a_sample()) as f64
                 / run.cp as f64,
+            packed,
         }
     }
 
@@ -236,7 +246,7 @@ impl<'a> Computer<'a> {
         let attention = self.attends();
         let moved = self.element_wise(kind);
         let cast = self.quantizing(kind);
-        let copied = self.dequantizing(kind);
+        let copied = self.dequantizing(kind) + self.weight_sized();
         let adapters = self.adapters();
         let kernels = self.started(kind);
         let host = kernels * self.kernels.host_us * 1e-6;
@@ -486,6 +496,28 @@ impl<'a> Computer<'a> {
             .sum()
     }
 
+    /// Adapters that make a matrix of the weight's size in every pass.
+    fn weight_sized(&self) -> f64 {
+        let run = self.run;
+        let Some(name) = run.trained.name.as_deref() else {
+            return 0.0;
+        };
+        let passes = weight_passes(name);
+        if passes == 0.0 {
+            return 0.0;
+        }
+        let weights: f64 = run
+            .trained
+            .adapted
+            .iter()
+            .map(|&target| {
+                let (input, output, count) = crate::run::widths(&run.model, target);
+                (input * output * count) as f64 / run.model.layers as f64
+            })
+            .sum();
+        8.0 * weights * passes / self.rates.memory
+    }
+
     /// Kernels that the host starts for one block, forward.
     fn started(&self, kind: LayerKind) -> f64 {
         let run = self.run;
@@ -627,6 +659,22 @@ pub fn updated(run: &Run) -> f64 {
     }
     let peers = (run.tp * run.dp * run.cp) as f64 / (run.ep * run.expert_tp) as f64;
     dense / run.shards as f64 + experts / peers.clamp(1.0, run.shards as f64)
+}
+
+/// How often an adapter sends 32-bit numbers of its weight's size through memory in a pass, where it does. Read from how each
+/// is computed, with sizes from the one published comparison of them.
+fn weight_passes(name: &str) -> f64 {
+    match name {
+        // A product, a sum or a rotation of the whole weight.
+        "hira" | "randlora" | "psoft" | "lily" | "peanut" | "oft" | "c3a" | "vblora" => 6.0,
+        // A transform back from frequencies.
+        "fourierft" | "waveft" => 18.0,
+        // The weight is kept as its singular vectors.
+        "osf" | "frod" => 40.0,
+        // Several rounds of block-wise rotations.
+        "boft" => 140.0,
+        _ => 0.0,
+    }
 }
 
 /// Bytes of a stored weight, as it is gathered or sent to the GPU for a pass.

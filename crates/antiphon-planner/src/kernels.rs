@@ -66,6 +66,14 @@ pub struct Kernels {
     pub bucket_mb: f64,
     /// 10^9 bytes a second of host memory that one GPU's share of the processors updates weights with.
     pub host_gb_s: f64,
+    /// Share of the memory rate that a decode step reaches.
+    pub decode_memory: f64,
+    /// Milliseconds that a decode step has beside: scheduling, sampling, the host.
+    pub decode_ms: f64,
+    /// How often all weights travel when what generates gets new ones: sent, and made into its layout.
+    pub refit_passes: f64,
+    /// Seconds that a step has beside when answers are generated: waking up, environments, advantages.
+    pub rollout_s: f64,
 }
 
 /// What an architecture's silicon reaches.
@@ -74,6 +82,9 @@ pub struct Kernels {
 pub struct Silicon {
     /// Measured over data-sheet rate of large bf16 products, where nobody measured the part itself.
     pub ratio: f64,
+    /// 10^12 operations that a watt lets large bf16 products do, where power and not the clock bounds them.
+    #[serde(default = "unbounded")]
+    pub tflops_per_watt: f64,
     /// The same for 8 and 4 bits.
     pub low_ratio: f64,
     /// Share of the measured rate that `FlashAttention` 2 reaches at long sequences.
@@ -82,6 +93,10 @@ pub struct Silicon {
     pub attention_3: f64,
     /// Exponent of the clock under a power cap.
     pub power: f64,
+}
+
+const fn unbounded() -> f64 {
+    f64::INFINITY
 }
 
 /// All of it.

@@ -18,6 +18,7 @@ pub mod flops;
 pub mod kernels;
 pub mod offload;
 pub mod pipeline;
+pub mod rollout;
 pub mod score;
 pub mod speed;
 

@@ -53,6 +53,7 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
     let machine = machine(cells)?;
     let method_name = at("method");
     let rl = matches!(at("workload"), "grpo" | "dapo" | "ppo");
+    let generators = if rl { generators(cells) } else { None };
     // A pipeline cuts the local batch into single sequences.
     let local = at("notes").contains("micro_batch column is the local batch");
 
@@ -79,10 +80,11 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
             accumulation: number(if local { "micro_batch" } else { "grad_accum" }),
             global: number("global_batch"),
             packing: at("notes").contains("unpacked").then_some(false),
-            mean_length: mean_length(at("notes")),
+            mean_length: named(at("other_metric"), "avg_seq_len=")
+                .or_else(|| mean_length(at("notes"))),
         },
         layout: antiphon_types::training::Layout {
-            gpus: number("n_gpus"),
+            gpus: number("n_gpus").map(|gpus| gpus - generators.unwrap_or(0)),
             sharding: sharding(at("shard")),
             shard_group: group(at("shard")),
             tp: number("tp"),
@@ -113,7 +115,7 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         offload: offload(at("offload")),
         framework,
         length: antiphon_types::training::Length::default(),
-        rollout: rl.then(Rollout::default),
+        rollout: rl.then(|| rollout(cells, generators)),
     };
     let metric = at("mem_metric");
     Ok(Row {
@@ -348,6 +350,53 @@ fn method(cells: &Cells, name: &str) -> Method {
             parameters: parameters.unwrap_or(1_000_000),
         },
         _ => Method::Full,
+    }
+}
+
+/// A number after a name, as in `avg_seq_len=701 rollouts_per_step=512`.
+fn named(text: &str, name: &str) -> Option<u64> {
+    let digits = text.split(name).nth(1)?;
+    let end = digits
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+/// GPUs that only generate. Where answers may be some steps old, both sides have GPUs of their own; where it is not said how
+/// many, half, or what leaves a whole number of sequences to each that trains.
+fn generators(cells: &Cells) -> Option<u64> {
+    let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
+    if !at("notes").contains("-step off") {
+        return None;
+    }
+    let number = |column: &str| at(column).parse::<u64>().unwrap_or(1).max(1);
+    let (gpus, global) = (number("n_gpus"), number("global_batch"));
+    let replica = number("tp") * number("pp") * number("cp");
+    [2, 3, 4]
+        .into_iter()
+        .filter(|parts| gpus.is_multiple_of(parts * replica))
+        .map(|parts| gpus / parts)
+        .find(|trainers| global.is_multiple_of(trainers / replica))
+        .map(|trainers| gpus - trainers)
+}
+
+fn rollout(cells: &Cells, generators: Option<u64>) -> Rollout {
+    /// Tokens of a question of the usual mathematics data.
+    const PROMPT: u64 = 128;
+    let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
+    let told = at("other_metric");
+    let longest = at("seq_len").parse::<u64>().ok();
+    Rollout {
+        prompts: named(told, "rollouts_per_step="),
+        answers: None,
+        prompt_tokens: Some(PROMPT),
+        answer_tokens: named(told, "avg_seq_len=").map(|all| all.saturating_sub(PROMPT)),
+        answer_tokens_max: longest.map(|all| all.saturating_sub(PROMPT)),
+        tp: named(told, "generation_tp_pp=["),
+        gpus: generators,
+        asynchronous: generators.is_some(),
+        reference: Some(true),
+        memory_permille: None,
     }
 }
 
