@@ -1,7 +1,7 @@
 //! Time that one GPU computes: products, attention, and what only moves bytes, for a block, the head and the update of the
 //! weights. Knows no other GPU.
 
-use antiphon_types::model::{Attention, LayerKind};
+use antiphon_types::model::{Attention, Biases, LayerKind};
 use antiphon_types::training::{
     AttentionKernel, LossKernel, Matmul, Module, Optimizer, Place, Precision, Quantization,
     Recompute, Sharding, Task,
@@ -424,6 +424,12 @@ impl<'a> Computer<'a> {
         };
         let gated = model.mlp.matrices() == 3;
         let activation = if gated { mix(10.0, 6.0) } else { mix(8.0, 4.0) };
+        // Fused gates know no biases.
+        let activation = if gated && model.biases == Biases::All {
+            activation + 16.0
+        } else {
+            activation
+        };
         let feed_forward = match (kind, model.experts) {
             (LayerKind::Experts, Some(experts)) => {
                 let top_k = experts.top_k as f64;

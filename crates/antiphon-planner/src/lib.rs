@@ -21,6 +21,7 @@ pub mod pipeline;
 pub mod rollout;
 pub mod score;
 pub mod speed;
+pub mod typical;
 
 pub use error::PlanError;
 pub use run::{Assumption, Machine, Run, resolve};

@@ -13,6 +13,7 @@ use antiphon_types::training::{
 use crate::catalog;
 use crate::error::PlanError;
 use crate::run::Machine;
+use crate::typical;
 
 /// A row's cells by their column.
 pub type Cells = BTreeMap<String, String>;
@@ -178,6 +179,7 @@ fn model(cells: &Cells) -> Result<Model, PlanError> {
         return Ok(Model::Named(key.into()));
     }
     architecture(at("arch"), at("tp").parse().unwrap_or(1))
+        .or_else(|| typical::shape(at("model"), at("ep").parse().unwrap_or(1) > 1))
         .map(|shape| Model::Shape(Box::new(shape)))
         .ok_or_else(|| PlanError::UnknownModel {
             name: format!("{} {}", at("model"), at("arch")).trim().into(),
@@ -196,7 +198,12 @@ fn architecture(text: &str, tp: u64) -> Option<ModelShape> {
         }
     }
     let size = |name: &str| sizes.get(name).and_then(|value| value.parse::<u64>().ok());
-    let (layers, hidden, heads) = (size("L")?, size("h")?, size("heads")?);
+    // `M-M-M*-`: a mixer and a feed-forward block are written one after the other; two make a layer.
+    let layers = size("L").or_else(|| {
+        let blocks = sizes.get("L")?.matches('-').count() as u64;
+        (blocks > 0).then_some(blocks)
+    })?;
+    let (hidden, heads) = (size("h")?, size("heads")?);
     let gated = words.contains(&"swiglu");
     let ffn = match sizes.get("ffn").copied()? {
         "4h" => 4 * hidden,
