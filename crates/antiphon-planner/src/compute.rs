@@ -538,7 +538,12 @@ impl<'a> Computer<'a> {
             // Routing, ordering, exchanging and weighing.
             LayerKind::Experts => 60.0,
         };
-        let adapters = 6.0 * run.trained.adapted.len() as f64;
+        // Llama-Adapter is a few more keys and values, not layers beside layers.
+        let adapters = if run.trained.name.as_deref() == Some("llama-adapter") {
+            0.0
+        } else {
+            self.kernels.adapter_kernels * run.trained.adapted.len() as f64
+        };
         let quantized = if run.quantization.is_some() {
             14.0
         } else {
@@ -674,7 +679,7 @@ fn weight_passes(name: &str) -> f64 {
         // A product, a sum or a rotation of the whole weight.
         "hira" | "randlora" | "psoft" | "lily" | "peanut" | "oft" | "c3a" | "vblora" => 6.0,
         // A transform back from frequencies.
-        "fourierft" | "waveft" => 18.0,
+        "fourierft" | "waveft" => 24.0,
         // The weight is kept as its singular vectors.
         "osf" | "frod" => 40.0,
         // Several rounds of block-wise rotations.

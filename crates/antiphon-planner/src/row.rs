@@ -179,6 +179,7 @@ fn model(cells: &Cells) -> Result<Model, PlanError> {
         return Ok(Model::Named(key.into()));
     }
     architecture(at("arch"), at("tp").parse().unwrap_or(1))
+        .or_else(|| Some(catalog::model(at("model")).ok()?.shape.clone()))
         .or_else(|| typical::shape(at("model"), at("ep").parse().unwrap_or(1) > 1))
         .map(|shape| Model::Shape(Box::new(shape)))
         .ok_or_else(|| PlanError::UnknownModel {

@@ -579,6 +579,14 @@ impl Step<'_> {
         }
         let hides = self.kernels.overlap_data;
         let contention = self.kernels.contention;
+        if run.pp > 1 {
+            // A pipeline keeps weights gathered and gradients whole until the last micro-batch.
+            let count = self.micro_batches();
+            return (
+                exposed(weights, forward.gpu() * hides, contention) / count,
+                exposed(gradients, backward.gpu() * hides, contention) / count,
+            );
+        }
         (
             exposed(weights, forward.gpu() * hides, contention),
             exposed(weights + gradients, backward.gpu() * hides, contention),
