@@ -531,12 +531,12 @@ impl<'a> Computer<'a> {
         let block = if run.compile { 16.0 } else { 45.0 };
         let latent = match run.model.attention {
             Attention::Grouped { .. } => 0.0,
-            Attention::Latent { .. } => 20.0,
+            Attention::Latent { .. } => 40.0,
         };
         let experts = match kind {
             LayerKind::Dense => 0.0,
             // Routing, ordering, exchanging and weighing.
-            LayerKind::Experts => 60.0,
+            LayerKind::Experts => 40.0,
         };
         // Llama-Adapter is a few more keys and values, not layers beside layers.
         let adapters = if run.trained.name.as_deref() == Some("llama-adapter") {

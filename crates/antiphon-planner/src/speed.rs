@@ -494,7 +494,7 @@ impl Step<'_> {
         // A token goes once to a domain, and from there to its experts.
         let domains = (group.ranks / group.inside).max(1.0);
         let copies = (experts.top_k as f64).min(if domains > 1.0 {
-            domains * (1.0 - (1.0 - 1.0 / domains).powf(experts.top_k as f64)) + 1.0
+            domains * (1.0 - (1.0 - 1.0 / domains).powf(experts.top_k as f64))
         } else {
             experts.top_k as f64
         });
