@@ -11,9 +11,12 @@ pub mod profile;
 pub mod row;
 pub mod run;
 
-// The time of a step.
+// The time of a step, and what follows from it.
+pub mod calibrate;
+pub mod checkpoint;
 pub mod communication;
 pub mod compute;
+pub mod cost;
 pub mod flops;
 pub mod kernels;
 pub mod offload;

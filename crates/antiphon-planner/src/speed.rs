@@ -109,6 +109,22 @@ impl Parts {
         ]
     }
 
+    /// The same with a factor on what one GPU does alone and one on what travels between GPUs.
+    #[must_use]
+    pub fn scaled(&self, alone: f64, between: f64) -> Self {
+        let own = scaled(self, alone);
+        let far = scaled(self, between);
+        Self {
+            tensor: far.tensor,
+            data: far.data,
+            context: far.context,
+            expert: far.expert,
+            pipeline: far.pipeline,
+            refit: far.refit,
+            ..own
+        }
+    }
+
     /// Milliseconds between GPUs.
     #[must_use]
     pub fn communication(&self) -> f64 {
