@@ -181,12 +181,13 @@ impl<'a> Player<'a> {
             for stage in 0..count {
                 for lane in 0..self.lanes() {
                     let [forward, backward, weights] = played[stage][lane];
+                    let (before, most) = self.most(stage, lane);
                     let candidates = [
                         (Kind::Backward, backward, backward < forward, 0),
                         (
                             Kind::Forward,
                             forward,
-                            forward - weights < self.most(stage, lane),
+                            forward - backward < before && forward - weights < most,
                             1,
                         ),
                         (Kind::Weights, weights, weights < backward, 2),
@@ -196,10 +197,10 @@ impl<'a> Player<'a> {
                             continue;
                         };
                         let start = self.ready(stage, lane, micro, kind).max(free[stage]);
-                        let before = first.is_none_or(|(then, other, ..)| {
+                        let sooner = first.is_none_or(|(then, other, ..)| {
                             start < then || (start <= then && rank < other)
                         });
-                        if start.is_finite() && before {
+                        if start.is_finite() && sooner {
                             first = Some((start, rank, stage, lane, kind));
                         }
                     }
@@ -232,15 +233,17 @@ impl<'a> Player<'a> {
         (micro < self.micro_batches).then_some(micro)
     }
 
-    /// Micro-batches that a stage may hold for a lane until their weight gradients are there.
-    const fn most(&self, stage: usize, lane: usize) -> usize {
+    /// Micro-batches that a stage may hold for a lane until their backward passes are there, and until their weight gradients
+    /// are.
+    const fn most(&self, stage: usize, lane: usize) -> (usize, usize) {
         let stages = self.stages.len();
         match (self.schedule, lane) {
-            (Schedule::ZeroBubbleH2, _) => 2 * (stages - stage) - 1,
-            (Schedule::ZeroBubbleV, 0) => stages,
-            (Schedule::ZeroBubbleV, _) => usize::MAX,
-            (Schedule::DualPipe, 1) => stage + 1,
-            _ => stages - stage,
+            (Schedule::ZeroBubbleH2, _) => (2 * (stages - stage) - 1, 2 * stages - 1),
+            (Schedule::ZeroBubbleV, 0) => (stages, stages),
+            (Schedule::ZeroBubbleV, _) => (stages, 2 * stages),
+            (Schedule::DualPipe, 1) => (stage + 1, stages + 1),
+            (Schedule::DualPipe, _) => (stages - stage, stages + 1),
+            _ => (stages - stage, stages),
         }
     }
 
