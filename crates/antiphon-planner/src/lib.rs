@@ -5,11 +5,15 @@
     reason = "counts of bytes and tokens are far below 2^53"
 )]
 
+pub mod activations;
+pub mod adapter;
 pub mod catalog;
 pub mod error;
+pub mod memory;
 pub mod profile;
 pub mod row;
 pub mod run;
+pub mod states;
 
 pub use error::PlanError;
 pub use run::{Assumption, Machine, Run, resolve};

@@ -49,7 +49,7 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
     let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
     let number = |column: &str| at(column).parse::<f64>().ok().map(|value| value as u64);
     let framework = framework(at("framework"));
-    let model = model(cells)?;
+    let model = model(cells);
     let machine = machine(cells)?;
     let method_name = at("method");
     let rl = matches!(at("workload"), "grpo" | "dapo" | "ppo");
@@ -72,8 +72,8 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
             micro: number("micro_batch"),
             accumulation: number("grad_accum"),
             global: number("global_batch"),
-            packing: at("notes").contains("unpacked").then_some(false),
-            mean_length: None,
+            packing: (mean_length(at("notes")).is_some()).then_some(false),
+            mean_length: mean_length(at("notes")),
         },
         layout: antiphon_types::training::Layout {
             gpus: number("n_gpus"),
@@ -95,6 +95,12 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         recompute: recompute(at("act_ckpt")),
         attention: match at("attention") {
             "" => None,
+            // Golden runs keep scores where they have to be deterministic; else the library takes its fast kernel.
+            "unfused"
+                if at("notes").contains("flags:") && !at("notes").contains("deterministic") =>
+            {
+                Some(AttentionKernel::Flash)
+            }
             "unfused" | "fused softmax" => Some(AttentionKernel::Eager),
             _ => Some(AttentionKernel::Flash),
         },
@@ -106,6 +112,11 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         },
         offload: offload(at("offload")),
         framework,
+        framework_month: month(at("source_date")),
+        optimizer_in_backward: at("notes")
+            .contains("optimizer in backward")
+            .then_some(true)
+            .or_else(|| at("notes").contains("fused in backward").then_some(true)),
         length: antiphon_types::training::Length::default(),
         rollout: rl.then(Rollout::default),
     };
@@ -126,6 +137,28 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         },
         last_stage: metric.contains("last global rank"),
     })
+}
+
+/// Reads `mean ~210 tokens`.
+fn mean_length(notes: &str) -> Option<u64> {
+    notes
+        .split("mean ~")
+        .nth(1)?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Reads `2024-12` and `2024-12-31`.
+fn month(date: &str) -> Option<u32> {
+    let mut parts = date.split('-');
+    let year: u32 = parts.next()?.parse().ok()?;
+    let month: u32 = parts
+        .next()
+        .and_then(|month| month.parse().ok())
+        .unwrap_or(12);
+    Some(year * 100 + month)
 }
 
 fn framework(name: &str) -> Option<Framework> {
@@ -163,18 +196,16 @@ fn framework(name: &str) -> Option<Framework> {
         })
 }
 
-fn model(cells: &Cells) -> Result<Model, PlanError> {
+fn model(cells: &Cells) -> Model {
     let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
     let key = at("model_key");
     if !key.is_empty() {
-        return Ok(Model::Named(key.into()));
+        return Model::Named(key.into());
     }
-    architecture(at("arch"), at("tp").parse().unwrap_or(1))
-        .map(|shape| Model::Shape(Box::new(shape)))
-        .ok_or_else(|| PlanError::UnknownModel {
-            name: format!("{} {}", at("model"), at("arch")).trim().into(),
-            nearest: Vec::new(),
-        })
+    architecture(at("arch"), at("tp").parse().unwrap_or(1)).map_or_else(
+        || Model::Named(at("model").into()),
+        |shape| Model::Shape(Box::new(shape)),
+    )
 }
 
 /// Reads sizes written as `L=32,h=4096,heads=32,kv=8,ffn=4h,vocab=131073,gelu,untied`.

@@ -9,7 +9,7 @@ use antiphon_types::training::{
 
 use crate::catalog::{self, Accelerator};
 use crate::error::PlanError;
-use crate::profile::{Frameworks, Profile};
+use crate::profile::{Frameworks, Profile, habits};
 
 /// The hardware that a run is planned for.
 #[derive(Debug, Clone)]
@@ -95,6 +95,8 @@ pub struct Run {
     pub quantization: Option<Quantization>,
     /// What updates the weights.
     pub optimizer: Optimizer,
+    /// Whether each gradient is applied and dropped as soon as it is there.
+    pub in_backward: bool,
     /// In which numbers weights, gradients and states are kept.
     pub precision: Precision,
     /// In which numbers matrices are multiplied, if not in 16 bits.
@@ -195,8 +197,12 @@ pub fn resolve(
     frameworks: &'static Frameworks,
 ) -> Result<(Run, Vec<Assumption>), PlanError> {
     let mut assumed = Vec::new();
-    let model = model(&spec.model)?;
-    let profile = &frameworks[&spec.framework.unwrap_or(Framework::Transformers)];
+    let mut model = model(&spec.model, &mut assumed)?;
+    let profile = habits(
+        frameworks,
+        spec.framework.unwrap_or(Framework::Transformers),
+        spec.framework_month,
+    );
     if spec.framework.is_none() {
         assume(
             &mut assumed,
@@ -204,6 +210,9 @@ pub fn resolve(
             "transformers",
             "none is named; it is the most used",
         );
+    }
+    if profile.unties_head {
+        model.tied = false;
     }
     let trained = trained(&spec.method, &model, profile, &mut assumed);
     let layout = layout(spec, machine, profile, &model, &mut assumed)?;
@@ -269,6 +278,11 @@ pub fn resolve(
         rollout: spec.rollout.unwrap_or_default(),
         model,
         trained,
+        in_backward: spec.optimizer_in_backward.unwrap_or(
+            optimizer == Optimizer::Lomo
+                || (profile.paged_in_backward
+                    && matches!(optimizer, Optimizer::PagedAdamW | Optimizer::PagedAdamW8bit)),
+        ),
         optimizer,
         precision,
         sequence: batch.sequence,
@@ -319,15 +333,30 @@ const fn precision_name(precision: Precision) -> &'static str {
     }
 }
 
-fn model(model: &Model) -> Result<ModelShape, PlanError> {
-    match model {
-        Model::Shape(shape) => Ok((**shape).clone()),
-        Model::Named(name) => catalog::model(name)
-            .map(|known| known.shape.clone())
-            .map_err(|nearest| PlanError::UnknownModel {
+fn model(model: &Model, assumed: &mut Vec<Assumption>) -> Result<ModelShape, PlanError> {
+    let name = match model {
+        Model::Shape(shape) => return Ok((**shape).clone()),
+        Model::Named(name) => name,
+    };
+    match catalog::model(name) {
+        Ok(known) => Ok(known.shape.clone()),
+        Err(nearest) => match catalog::guessed(name) {
+            Some((shape, like)) => {
+                assume(
+                    assumed,
+                    "model",
+                    format!("{} layers of {like}", shape.layers),
+                    format!(
+                        "`{name}` is not in the catalog, and its name says so many parameters; give its `config.json`"
+                    ),
+                );
+                Ok(shape)
+            }
+            None => Err(PlanError::UnknownModel {
                 name: name.clone(),
                 nearest: nearest.into_iter().map(String::from).collect(),
             }),
+        },
     }
 }
 
@@ -380,7 +409,7 @@ fn trained(
                 parameters: each + whole,
                 adapted: targets,
                 rank: lora.rank,
-                dropout: lora.dropout,
+                dropout: lora.dropout || profile.lora_dropout,
                 dora: lora.dora,
                 ..none
             }
@@ -409,7 +438,6 @@ fn trained(
         },
         Method::Adapter { name, parameters } => Trained {
             parameters: *parameters,
-            adapted: vec![Linear::QProj, Linear::VProj],
             name: Some(name.clone()),
             ..none
         },
@@ -638,9 +666,16 @@ fn batch(
         });
     }
     let packing = batch.packing.unwrap_or(profile.packing);
+    let mean = batch.mean_length.unwrap_or(sequence).min(sequence);
+    // Padded to the longest of a batch: lengths are spread about log-normally, and the cap is seldom reached.
+    let longest = (mean as f64 * profile.longest_of_mean) as u64;
     Ok(Counted {
-        sequence,
-        mean: batch.mean_length.unwrap_or(sequence).min(sequence),
+        sequence: if packing {
+            sequence
+        } else {
+            sequence.min(longest.max(1))
+        },
+        mean,
         packing,
         micro,
         accumulation,
