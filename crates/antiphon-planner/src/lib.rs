@@ -15,5 +15,15 @@ pub mod row;
 pub mod run;
 pub mod states;
 
+// The time of a step.
+pub mod communication;
+pub mod compute;
+pub mod flops;
+pub mod kernels;
+pub mod offload;
+pub mod pipeline;
+pub mod score;
+pub mod speed;
+
 pub use error::PlanError;
 pub use run::{Assumption, Machine, Run, resolve};

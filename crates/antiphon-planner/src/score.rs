@@ -1,0 +1,234 @@
+//! How near plans come to measurements: an error for each row, then medians for each (source, method, GPU) group, then over the
+//! groups. Reads no file.
+
+use std::collections::BTreeMap;
+
+use crate::flops::{self, Convention};
+use crate::kernels::Constants;
+use crate::profile::Frameworks;
+use crate::row::{self, Cells};
+use crate::run::{Run, resolve};
+use crate::speed::{Speed, speed_with};
+
+/// One row's answer beside what was measured.
+#[derive(Debug, Clone)]
+pub struct Scored {
+    /// The row.
+    pub row: String,
+    /// Its group.
+    pub group: Group,
+    /// Whether its model has experts.
+    pub experts: bool,
+    /// In which quantity both are told.
+    pub quantity: Quantity,
+    /// What was measured.
+    pub measured: f64,
+    /// What is planned; none where the row has no answer.
+    pub planned: Option<f64>,
+}
+
+/// What rows are compared within first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// Who measured.
+    pub source: String,
+    /// Which weights moved.
+    pub method: String,
+    /// On what.
+    pub gpu: String,
+}
+
+/// A quantity that speed is told in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// Tokens a second for each GPU.
+    Tokens,
+    /// Seconds of a step.
+    Step,
+    /// Seconds of one micro-batch.
+    Micro,
+    /// 10^12 operations a second.
+    Tflops,
+}
+
+impl Scored {
+    /// Its error as a share of what was measured; 1 without an answer.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.planned.map_or(1.0, |planned| {
+            (planned - self.measured).abs() / self.measured
+        })
+    }
+}
+
+/// Compares the speed of every row that may be scored.
+#[must_use]
+pub fn speed(
+    rows: &[Cells],
+    frameworks: &'static Frameworks,
+    constants: &Constants,
+) -> Vec<Scored> {
+    rows.iter()
+        .filter(|cells| at(cells, "score_speed") == "yes")
+        .filter_map(|cells| speed_of(cells, frameworks, constants))
+        .collect()
+}
+
+fn at<'a>(cells: &'a Cells, column: &str) -> &'a str {
+    cells.get(column).map_or("", |cell| cell.trim())
+}
+
+fn speed_of(
+    cells: &Cells,
+    frameworks: &'static Frameworks,
+    constants: &Constants,
+) -> Option<Scored> {
+    let number = |column: &str| at(cells, column).parse::<f64>().ok();
+    let rl = matches!(at(cells, "workload"), "grpo" | "dapo" | "ppo");
+    let (quantity, measured) = if rl {
+        number("step_time_s").map(|value| (Quantity::Step, value))
+    } else {
+        None
+    }
+    .or_else(|| number("tokens_per_s_per_gpu").map(|value| (Quantity::Tokens, value)))
+    .or_else(|| number("step_time_s").map(|value| (Quantity::Step, value)))
+    .or_else(|| number("micro_iter_time_s").map(|value| (Quantity::Micro, value)))
+    .or_else(|| number("tflops_per_gpu").map(|value| (Quantity::Tflops, value)))?;
+
+    let answer = row::read(cells)
+        .and_then(|row| {
+            let (run, _) = resolve(&row.spec, &row.machine, frameworks)?;
+            Ok((speed_with(&run, &row.machine, constants), run))
+        })
+        .ok();
+    Some(Scored {
+        row: at(cells, "row_id").into(),
+        group: Group {
+            source: at(cells, "source").into(),
+            method: at(cells, "method").into(),
+            gpu: at(cells, "gpu").into(),
+        },
+        experts: answer.as_ref().map_or_else(
+            || named_as_experts(at(cells, "model")),
+            |(_, run)| run.model.experts.is_some(),
+        ),
+        quantity,
+        measured,
+        planned: answer.map(|(speed, run)| told(&speed, &run, quantity, at(cells, "flops_kind"))),
+    })
+}
+
+/// Models whose sizes are not known still say in their name that they have experts: `30B-A3B`.
+fn named_as_experts(model: &str) -> bool {
+    model.split('-').any(|word| {
+        let word = word.to_ascii_lowercase();
+        word.starts_with('a')
+            && word.ends_with('b')
+            && word[1..word.len() - 1].parse::<f64>().is_ok()
+    })
+}
+
+fn told(speed: &Speed, run: &Run, quantity: Quantity, kind: &str) -> f64 {
+    match quantity {
+        Quantity::Tokens => speed.tokens_per_s_per_gpu,
+        Quantity::Step => speed.step_ms / 1e3,
+        Quantity::Micro => {
+            let once = speed.parts.optimizer + speed.parts.rest;
+            (speed.step_ms - once) / 1e3 / run.accumulation as f64
+        }
+        Quantity::Tflops => {
+            let convention = if kind.contains("hardware") {
+                Convention::Hardware
+            } else if kind.contains("non-causal") {
+                Convention::NonCausal
+            } else {
+                Convention::Causal
+            };
+            flops::training(run, convention) * speed.tokens_per_s_per_gpu / 1e12
+        }
+    }
+}
+
+/// Errors over groups.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Each group with its rows, its median error and the signed median.
+    pub groups: Vec<(Group, usize, f64, f64)>,
+    /// Median of the groups' medians.
+    pub median: f64,
+    /// Nine tenths of the groups' medians are below.
+    pub p90: f64,
+}
+
+/// Medians for each group, then over groups.
+#[must_use]
+pub fn summarize<'a>(scored: impl Iterator<Item = &'a Scored>) -> Summary {
+    let mut groups: BTreeMap<&Group, Vec<&Scored>> = BTreeMap::new();
+    for row in scored {
+        groups.entry(&row.group).or_default().push(row);
+    }
+    let groups: Vec<_> = groups
+        .into_iter()
+        .map(|(group, rows)| {
+            let errors: Vec<f64> = rows.iter().map(|row| row.error()).collect();
+            let signed: Vec<f64> = rows
+                .iter()
+                .map(|row| {
+                    row.planned
+                        .map_or(-1.0, |planned| planned / row.measured - 1.0)
+                })
+                .collect();
+            (
+                group.clone(),
+                rows.len(),
+                quantile(errors, 0.5),
+                quantile(signed, 0.5),
+            )
+        })
+        .collect();
+    let medians: Vec<f64> = groups.iter().map(|group| group.2).collect();
+    Summary {
+        median: quantile(medians.clone(), 0.5),
+        p90: quantile(medians, 0.9),
+        groups,
+    }
+}
+
+/// A quantile, between neighbors in proportion; 0 of nothing.
+#[must_use]
+pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.sort_by(f64::total_cmp);
+    let place = share * (values.len() - 1) as f64;
+    let (low, high) = (place.floor() as usize, place.ceil() as usize);
+    values[low] + (values[high] - values[low]) * (place - place.floor())
+}
+
+/// Spearman's rank correlation; 1 where there is nothing to order.
+#[must_use]
+pub fn spearman(pairs: &[(f64, f64)]) -> f64 {
+    let ranks = |values: Vec<f64>| -> Vec<f64> {
+        values
+            .iter()
+            .map(|value| {
+                let below = values.iter().filter(|other| *other < value).count() as f64;
+                let same = values.iter().filter(|other| *other == value).count() as f64;
+                below + (same - 1.0) / 2.0
+            })
+            .collect()
+    };
+    let a = ranks(pairs.iter().map(|pair| pair.0).collect());
+    let b = ranks(pairs.iter().map(|pair| pair.1).collect());
+    let mean = (pairs.len() as f64 - 1.0) / 2.0;
+    let product: f64 = a.iter().zip(&b).map(|(x, y)| (x - mean) * (y - mean)).sum();
+    let (own, other): (f64, f64) = (
+        a.iter().map(|x| (x - mean).powi(2)).sum(),
+        b.iter().map(|y| (y - mean).powi(2)).sum(),
+    );
+    if own == 0.0 || other == 0.0 {
+        return 1.0;
+    }
+    product / (own * other).sqrt()
+}
