@@ -19,8 +19,9 @@ fn main() {
             .map(|(k, v)| (k.to_string(), v.to_string()))
             .collect();
         let id = &cells["row_id"];
-        let answer = row::read(&cells)
-            .and_then(|r| resolve(&r.spec, &r.machine, frameworks).map(|(run, _)| (r, run)));
+        let answer = row::read(&cells).and_then(|r| {
+            antiphon_planner::plan(&r.spec, &r.machine, frameworks).map(|p| (r, p.run))
+        });
         match answer {
             Err(e) => println!("{id}\terr\t{e}"),
             Ok((r, run)) => {

@@ -270,8 +270,11 @@ pub fn accelerator(name: &str) -> Result<&'static Accelerator, Vec<&'static str>
 pub fn guessed(name: &str) -> Option<(ModelShape, &'static str)> {
     let tail = plain(name.rsplit('/').next().unwrap_or(name));
     let billions = |word: &str| word.strip_suffix('b')?.parse::<f64>().ok();
-    let mut total = None;
-    let mut active = None;
+    let told = sizes()
+        .iter()
+        .find(|(stem, _, _)| tail.contains(stem.as_str()));
+    let mut total = told.map(|&(_, total, _)| total);
+    let mut active = told.map(|&(_, _, active)| active);
     for word in tail.split(['-', '_']) {
         if let Some(size) = word.strip_prefix('a').and_then(billions) {
             active = active.or(Some(size));
@@ -295,6 +298,21 @@ pub fn guessed(name: &str) -> Option<(ModelShape, &'static str)> {
     shape.layers = (((total - ends) / layer).round() as u64).max(1);
     shape.name = name.into();
     Some((shape, near.shape.name.as_str()))
+}
+
+/// Parameters of models whose names don't say them, in 10^9: total and active.
+fn sizes() -> &'static [(String, f64, f64)] {
+    static SIZES: OnceLock<Vec<(String, f64, f64)>> = OnceLock::new();
+    SIZES.get_or_init(|| {
+        csv::Reader::from_reader(include_str!("../catalog/sizes.csv").as_bytes())
+            .deserialize::<(String, f64, f64, String)>()
+            .map(|row| {
+                let (stem, total, active, _) =
+                    row.expect("the compiled-in table of sizes is well formed");
+                (stem, total, active)
+            })
+            .collect()
+    })
 }
 
 /// The part that people mean by a short name.

@@ -10,6 +10,7 @@ pub mod adapter;
 pub mod catalog;
 pub mod error;
 pub mod memory;
+pub mod plan;
 pub mod profile;
 pub mod row;
 pub mod run;
@@ -26,4 +27,5 @@ pub mod score;
 pub mod speed;
 
 pub use error::PlanError;
+pub use plan::{Plan, plan};
 pub use run::{Assumption, Machine, Run, resolve};

@@ -219,7 +219,17 @@ fn architecture(text: &str, tp: u64) -> Option<ModelShape> {
         }
     }
     let size = |name: &str| sizes.get(name).and_then(|value| value.parse::<u64>().ok());
-    let (layers, hidden, heads) = (size("L")?, size("h")?, size("heads")?);
+    // A pattern of mixers (`M`, `*`) and feed-forward blocks (`-`): each pair counts as one layer, a state-space mixer as
+    // attention, whose weights it has about as many of.
+    let pattern = sizes.get("L").copied()?;
+    let layers = match pattern.parse() {
+        Ok(layers) => layers,
+        Err(_) => pattern.chars().filter(|&kind| kind == '-').count() as u64,
+    };
+    if layers == 0 {
+        return None;
+    }
+    let (hidden, heads) = (size("h")?, size("heads")?);
     let gated = words.contains(&"swiglu");
     let ffn = match sizes.get("ffn").copied()? {
         "4h" => 4 * hidden,

@@ -633,8 +633,10 @@ fn batch(
     });
     let (micro, accumulation) = match (batch.micro, batch.accumulation, batch.global) {
         (Some(micro), Some(accumulation), _) => (micro, accumulation),
-        (Some(micro), None, Some(global)) => (micro, per(global, micro * dp)?),
-        (None, Some(accumulation), Some(global)) => (per(global, accumulation * dp)?, accumulation),
+        (Some(micro), None, Some(global)) => (micro, per(global, micro * dp, assumed)),
+        (None, Some(accumulation), Some(global)) => {
+            (per(global, accumulation * dp, assumed), accumulation)
+        }
         (Some(micro), None, None) => {
             // A pipeline needs some micro-batches in flight.
             let taken = if pp > 1 { 4 * pp } else { 1 };
@@ -652,7 +654,7 @@ fn batch(
             assume(assumed, "micro-batch", "1", "it fits most often");
             let accumulation = match (accumulation, global) {
                 (Some(accumulation), _) => accumulation,
-                (None, Some(global)) => per(global, dp)?,
+                (None, Some(global)) => per(global, dp, assumed),
                 (None, None) => 1,
             };
             (1, accumulation)
@@ -682,11 +684,18 @@ fn batch(
     })
 }
 
-fn per(global: u64, each: u64) -> Result<u64, PlanError> {
-    if each == 0 || !global.is_multiple_of(each) || global < each {
-        return Err(PlanError::Batch { global, each });
+/// How often `each` sequences go into a step; rounded up where they don't divide it.
+fn per(global: u64, each: u64, assumed: &mut Vec<Assumption>) -> u64 {
+    let times = global.div_ceil(each.max(1)).max(1);
+    if times * each != global {
+        assume(
+            assumed,
+            "global batch",
+            format!("{} sequences", times * each),
+            format!("{global} can't be made of {each} at a time"),
+        );
     }
-    Ok(global / each)
+    times
 }
 
 /// Whether a module's activations are computed again.
