@@ -9,6 +9,7 @@ fn main() {
         )),
         None => profile::frameworks(),
     };
+    let frontier = args.get(3).is_some();
     let mut reader = csv::Reader::from_path(&args[1]).unwrap();
     let headers = reader.headers().unwrap().clone();
     for record in reader.records() {
@@ -24,6 +25,10 @@ fn main() {
         });
         match answer {
             Err(e) => println!("{id}\terr\t{e}"),
+            Ok((r, run)) if frontier => println!(
+                "{id}\tok\t{}",
+                antiphon_planner::plan::longest_sequence(&run, &r.machine)
+            ),
             Ok((r, run)) => {
                 let m = memory::memory(&run, &r.machine);
                 let w = if r.last_stage {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use antiphon_types::model::Linear;
-use antiphon_types::training::{Framework, LossKernel, Precision, Sharding};
+use antiphon_types::training::{Framework, LossKernel, Optimizer, Precision, Sharding};
 use serde::Deserialize;
 
 /// The habits of one framework, in the terms that memory and time are computed from.
@@ -16,12 +16,18 @@ pub struct Profile {
     pub framework: Framework,
     /// Numbers of weights, gradients and states.
     pub precision: Precision,
+    /// What updates the weights.
+    pub optimizer: Optimizer,
+    /// Whether the scales of 4-bit weights are quantized again.
+    pub double_quantization: bool,
     /// What data-parallel ranks share.
     pub sharding: Sharding,
     /// Whether tensor parallelism splits the rest by sequence.
     pub sequence_parallel: bool,
     /// Whether everything between blocks is computed again.
     pub recompute: bool,
+    /// Whether what blocks hand on goes to host memory where all else is computed again.
+    pub offloads_checkpoints: bool,
     /// Whether blocks are compiled.
     pub compile: bool,
     /// How the loss is computed.

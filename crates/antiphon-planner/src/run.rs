@@ -4,7 +4,8 @@
 use antiphon_types::model::{Linear, ModelShape};
 use antiphon_types::training::{
     AttentionKernel, Batch, Framework, LossKernel, Matmul, Method, Model, Module, Offload,
-    Optimizer, Precision, Quantization, Recompute, Rollout, Schedule, Sharding, Task, TrainingSpec,
+    Optimizer, Place, Precision, Quantization, Recompute, Rollout, Schedule, Sharding, Task,
+    TrainingSpec,
 };
 
 use crate::catalog::{self, Accelerator};
@@ -229,10 +230,10 @@ pub fn resolve(
         assume(
             &mut assumed,
             "optimizer",
-            "AdamW",
+            format!("{:?}", profile.optimizer),
             "it is the framework's default",
         );
-        Optimizer::AdamW
+        profile.optimizer
     });
     let precision = spec.precision.unwrap_or_else(|| {
         assume(
@@ -257,6 +258,19 @@ pub fn resolve(
         );
         taken
     });
+    let mut offload = spec.offload;
+    if profile.offloads_checkpoints
+        && recompute == Recompute::Full
+        && offload.activations == Place::Gpu
+    {
+        assume(
+            &mut assumed,
+            "checkpoints",
+            "in host memory",
+            "it is the framework's default",
+        );
+        offload.activations = Place::Cpu;
+    }
     let attention = spec.attention.unwrap_or(AttentionKernel::Flash);
     let loss = spec.loss.unwrap_or_else(|| {
         if profile.loss != LossKernel::Plain {
@@ -272,9 +286,12 @@ pub fn resolve(
     let compile = spec.compile.unwrap_or(profile.compile);
     let run = Run {
         task: spec.task,
-        quantization: spec.quantization,
+        quantization: match spec.quantization {
+            Some(Quantization::Nf4) if profile.double_quantization => Some(Quantization::Nf4Double),
+            other => other,
+        },
         matmul: spec.matmul,
-        offload: spec.offload,
+        offload,
         rollout: spec.rollout.unwrap_or_default(),
         model,
         trained,
