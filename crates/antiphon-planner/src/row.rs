@@ -154,10 +154,11 @@ fn mean_length(notes: &str) -> Option<u64> {
 fn month(date: &str) -> Option<u32> {
     let mut parts = date.split('-');
     let year: u32 = parts.next()?.parse().ok()?;
+    // Only a year: its middle.
     let month: u32 = parts
         .next()
         .and_then(|month| month.parse().ok())
-        .unwrap_or(12);
+        .unwrap_or(6);
     Some(year * 100 + month)
 }
 
