@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 /// Which of our crates each may use. A new arrow is a decision record.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("antiphon-types", &[]),
     ("antiphon-kernel", &["antiphon-types"]),
     ("antiphon-signals", &["antiphon-types"]),
+    ("antiphon-import", &["antiphon-types"]),
     ("antiphon-store", &["antiphon-types"]),
     ("antiphon-backends", &["antiphon-types"]),
     (
