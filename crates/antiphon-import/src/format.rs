@@ -150,8 +150,6 @@ impl Format {
             Self::Unsloth => &[],
             Self::Trl => &[
                 "use_peft",
-                "lora_target_modules",
-                "lora_r",
                 "num_generations",
                 "max_completion_length",
                 "assistant_only_loss",

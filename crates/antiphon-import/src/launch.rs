@@ -77,7 +77,7 @@ fn program(words: &[Word]) -> Program {
             }
             continue;
         }
-        let module = at > 0 && text(at - 1) == "-m" && !is_launcher(text(at));
+        let module = at > 0 && matches!(text(at - 1), "-m" | "--module") && !is_launcher(text(at));
         if word.ends_with(".py") || module {
             return called(text(at).to_owned(), 1);
         }

@@ -11,6 +11,7 @@ use crate::launch::Launch;
 use crate::options::{Known, Options};
 use crate::peft::{self, LoraNames};
 use crate::reading::Reading;
+use crate::trl;
 
 const MATTERS: &[(&str, &str)] = &[
     (
@@ -18,7 +19,7 @@ const MATTERS: &[(&str, &str)] = &[
         "batches are made by tokens; planned with `micro_train_batch_size` sequences",
     ),
     (
-        "zpg",
+        "zpg>1",
         "a second copy of the weights in each node; planned without",
     ),
     (
@@ -35,7 +36,7 @@ const MATTERS: &[(&str, &str)] = &[
         "only the critic is trained at first; planned with both",
     ),
     (
-        "max_epochs",
+        "max_epochs>1",
         "each batch is trained on several times; planned once",
     ),
     (
@@ -178,6 +179,8 @@ pub(crate) fn training(
     batch(&mut options, &mut spec)?;
     if matches!(spec.task, Task::Ppo | Task::Grpo) {
         rollout(&mut options, &mut spec)?;
+        let longest = spec.rollout.as_ref().and_then(trl::longest);
+        spec.batch.sequence_length = spec.batch.sequence_length.or(longest);
     } else {
         spec.layout.gpus = launch.gpus;
     }

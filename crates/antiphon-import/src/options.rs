@@ -33,7 +33,7 @@ struct Entry {
 }
 
 /// Options of a format that nobody asks for: those that change what a run needs, each with what it changes, and those that do not.
-/// A name may end in `*`.
+/// A name may end in `*`, and in `>1` where the option changes nothing at 1.
 pub(crate) struct Known {
     pub(crate) matters: &'static [&'static [(&'static str, &'static str)]],
     pub(crate) silent: &'static [&'static [&'static str]],
@@ -444,12 +444,12 @@ impl Options {
         let mut unknown = Vec::new();
         for (name, entry) in &self.entries {
             let mut matters = known.matters.iter().copied().flatten();
-            let effect = matters.find(|(key, _)| matches(name, &[key]));
+            let effect = matters.find(|(key, _)| matches(name, &[key.trim_end_matches(">1")]));
             let silent = || known.silent.iter().any(|list| matches(name, list));
             match effect {
                 _ if self.taken.contains(name) => (),
                 None if silent() => (),
-                Some(_) if is_off(&entry.value) => (),
+                Some((key, _)) if is_off(&entry.value, key.ends_with(">1")) => (),
                 Some((_, effect)) => warnings.push(self.not_understood(name, effect)),
                 None => unknown.push(UnknownOption {
                     name: entry.name.clone(),
@@ -468,7 +468,12 @@ impl Options {
     }
 
     fn nearest(&self, name: &str, known: &Known) -> Option<String> {
-        let matters = known.matters.iter().copied().flatten().map(|(key, _)| *key);
+        let matters = known
+            .matters
+            .iter()
+            .copied()
+            .flatten()
+            .map(|(key, _)| key.trim_end_matches(">1"));
         let silent = known.silent.iter().copied().flatten().copied();
         let names = self.asked.iter().map(String::as_str);
         let names = names.chain(matters).chain(silent);
@@ -507,8 +512,9 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn is_off(value: &Value) -> bool {
+fn is_off(value: &Value, at_one: bool) -> bool {
     is_nothing(value)
+        || at_one && plain(value) == "1"
         || as_flag(value) == Some(false)
         || value.as_f64() == Some(0.0)
         || matches!(value.as_str(), Some("none" | "0" | "0.0"))

@@ -115,6 +115,7 @@ pub(crate) fn bounded(
         ffn: 1,
         shared_ffn: 0,
         dense_layers: 0,
+        router_bias: false,
     });
     let heads = match shape.attention {
         Attention::Grouped {
@@ -349,7 +350,7 @@ impl Reader {
             (Some(true), ..) => Biases::All,
             (Some(false), ..) => Biases::None,
             (None, _, Biases::All) => Biases::All,
-            (None, Some(true), _) => Biases::Qkv,
+            (None, Some(true), _) => self.family.asked,
             (None, Some(false), _) => Biases::None,
             (None, None, biases) => biases,
         })
@@ -462,6 +463,7 @@ impl Reader {
             ffn: width,
             shared_ffn: shared,
             dense_layers: dense.min(layers),
+            router_bias: self.family.router_bias,
         }))
     }
 

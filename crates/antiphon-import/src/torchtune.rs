@@ -182,11 +182,55 @@ fn model(options: &mut Options, builder: &str) -> Result<Model, ImportError> {
         return Ok(Model::Named(folder));
     }
     // Only a folder that speaks of the same size is the model's name.
-    let size = plain
-        .rsplit('_')
-        .find(|part| part.ends_with('b') && part.starts_with(|c: char| c.is_ascii_digit()));
-    let agrees = size.is_some_and(|size| folder.to_ascii_lowercase().contains(size));
-    Ok(Model::Named(if agrees { folder } else { plain.to_owned() }))
+    let folder_agrees = |size| folder.to_ascii_lowercase().contains(size);
+    let agrees = plain
+        .split('_')
+        .find(|part| is_size(part))
+        .is_some_and(folder_agrees);
+    Ok(Model::Named(if agrees { folder } else { hub_name(plain) }))
+}
+
+/// `8b`, `0` of `0_5b`.
+fn is_size(part: &str) -> bool {
+    part.ends_with('b') && part.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// A builder's name as the hub spells it: `llama3_1_8b` is `llama-3.1-8b`, `qwen2_5_7b_base` is `qwen2.5-7b`.
+fn hub_name(builder: &str) -> String {
+    let mut parts = builder.split('_');
+    let first = parts.next().unwrap_or_default();
+    let digits = first
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(first.len());
+    let (family, version) = first.split_at(digits);
+    let mut numbers: Vec<&str> = Some(version)
+        .into_iter()
+        .filter(|v| !v.is_empty())
+        .collect();
+    let mut size = Vec::new();
+    for part in parts {
+        match part {
+            "base" | "instruct" => (),
+            part if is_size(part) => size.push(part),
+            part if part.chars().all(|c| c.is_ascii_digit()) => numbers.push(part),
+            part => size.push(part),
+        }
+    }
+    // `qwen2_5_0_5b`: what stands before half a billion is part of the size.
+    let small =
+        size.first().filter(|size| **size == "5b").is_some() && numbers.last() == Some(&"0");
+    if small {
+        numbers.pop();
+        size = vec!["0.5b"];
+    }
+    let between = if family == "qwen" || numbers.is_empty() {
+        ""
+    } else {
+        "-"
+    };
+    format!("{family}{between}{}-{}", numbers.join("."), size.join("-"))
+        .trim_end_matches('-')
+        .to_owned()
 }
 
 fn task(options: &mut Options, launch: &Launch) -> Result<Task, ImportError> {
@@ -306,16 +350,12 @@ fn optimizer(
             Optimizer::AdamW
         }
     });
-    if options.on("optimizer_in_bwd")? {
-        if spec.batch.accumulation.is_some_and(|steps| steps > 1) {
-            let why = "gradients are gone after each pass";
-            return Err(options.clash("optimizer_in_bwd", "gradient_accumulation_steps", why));
-        }
-        let effect = "gradients are applied as soon as they are there; planned with all gradients";
-        reading
-            .warnings
-            .push(options.not_understood("optimizer_in_bwd", effect));
+    let in_backward = options.on("optimizer_in_bwd")?;
+    if in_backward && spec.batch.accumulation.is_some_and(|steps| steps > 1) {
+        let why = "gradients are gone after each pass";
+        return Err(options.clash("optimizer_in_bwd", "gradient_accumulation_steps", why));
     }
+    spec.optimizer_in_backward = Some(in_backward);
     Ok(())
 }
 
@@ -362,4 +402,26 @@ fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
         reference: Some(true),
         ..Rollout::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hub_name;
+
+    #[test]
+    fn builders_are_named_as_on_the_hub() {
+        let cases = [
+            ("llama3_1_8b", "llama-3.1-8b"),
+            ("llama2_70b", "llama-2-70b"),
+            ("qwen2_5_7b_base", "qwen2.5-7b"),
+            ("qwen2_5_0_5b", "qwen2.5-0.5b"),
+            ("qwen3_8b_instruct", "qwen3-8b"),
+            ("gemma2_9b", "gemma-2-9b"),
+            ("phi3_mini", "phi-3-mini"),
+            ("mistral_7b", "mistral-7b"),
+        ];
+        for (builder, name) in cases {
+            assert_eq!(hub_name(builder), name);
+        }
+    }
 }

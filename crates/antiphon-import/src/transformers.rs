@@ -242,10 +242,10 @@ pub(crate) const MATTERS: &[(&str, &str)] = &[
         "how GPUs are split; planned as data parallel",
     ),
     (
-        "context_parallel_size",
+        "context_parallel_size>1",
         "sequences are split over GPUs; planned whole",
     ),
-    ("tp_size", "matrices are split over GPUs; planned whole"),
+    ("tp_size>1", "matrices are split over GPUs; planned whole"),
     (
         "half_precision_backend",
         "which library computes in 16 bits",

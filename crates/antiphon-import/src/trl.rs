@@ -14,15 +14,19 @@ use crate::transformers::{self, Defaults};
 
 const MATTERS: &[(&str, &str)] = &[
     (
+        "num_iterations>1",
+        "each batch is trained on several times; planned once",
+    ),
+    (
         "lora_target_parameters",
         "adapters at experts; planned without",
     ),
     (
-        "num_ppo_epochs",
+        "num_ppo_epochs>1",
         "PPO goes over each batch several times; planned once",
     ),
     (
-        "steps_per_generation",
+        "steps_per_generation>1",
         "answers are made for several steps at once",
     ),
     ("generation_batch_size", "how many answers are made at once"),
@@ -84,7 +88,6 @@ const SILENT: &[&str] = &[
     "num_completions_to_print",
     "num_mini_batches",
     "num_sample_generations",
-    "num_iterations",
     "packing_strategy",
     "pad_*",
     "preprocessing_*",
@@ -158,7 +161,9 @@ pub(crate) fn training(
     transformers::arguments(&mut options, &mut launch, &mut spec, &defaults, reading)?;
     lengths(&mut options, &mut spec, trl)?;
     if matches!(spec.task, Task::Grpo | Task::Ppo) {
-        spec.rollout = Some(rollout(&mut options, &spec)?);
+        let rollout = rollout(&mut options, &spec)?;
+        spec.batch.sequence_length = spec.batch.sequence_length.or(longest(&rollout));
+        spec.rollout = Some(rollout);
     }
     if trl && options.text("loss_type")?.as_deref() == Some("nll") {
         spec.loss.get_or_insert(LossKernel::Plain);
@@ -298,6 +303,15 @@ fn lengths(options: &mut Options, spec: &mut TrainingSpec, trl: bool) -> Result<
         None => Some(spec.task == Task::Pretrain),
     };
     Ok(())
+}
+
+/// A prompt with its longest answer.
+pub(crate) fn longest(rollout: &Rollout) -> Option<u64> {
+    Some(
+        rollout
+            .prompt_tokens?
+            .saturating_add(rollout.answer_tokens_max?),
+    )
 }
 
 fn rollout(options: &mut Options, spec: &TrainingSpec) -> Result<Rollout, ImportError> {

@@ -174,6 +174,8 @@ fn experts(options: &mut Options, layers: u64, ffn: u64) -> Result<Option<Expert
             .count("moe_shared_expert_intermediate_size")?
             .unwrap_or(0),
         dense_layers,
+        router_bias: options.on("moe_router_enable_expert_bias")?
+            || !options.on("disable_bias_linear")?,
     }))
 }
 

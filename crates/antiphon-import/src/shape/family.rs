@@ -7,6 +7,8 @@ use antiphon_types::model::{Biases, Mlp, Norm, QkNorm};
 pub(super) struct Family {
     pub(super) mlp: Mlp,
     pub(super) biases: Biases,
+    /// The biases that `attention_bias` and its like ask for.
+    pub(super) asked: Biases,
     /// The option that turns all biases on or, where it begins with `no_`, off.
     pub(super) biases_by: &'static str,
     pub(super) head_bias: bool,
@@ -14,6 +16,7 @@ pub(super) struct Family {
     pub(super) norms: u64,
     pub(super) qk_norm: QkNorm,
     pub(super) sinks: bool,
+    pub(super) router_bias: bool,
     /// Whether the head is the embedding where nothing is stated.
     pub(super) tied: bool,
     /// Learned positions: how many more than the longest sequence.
@@ -38,12 +41,14 @@ pub(super) enum Heads {
 pub(super) const LLAMA: Family = Family {
     mlp: Mlp::Gated,
     biases: Biases::None,
+    asked: Biases::Attention,
     biases_by: "",
     head_bias: false,
     norm: Norm::Rms,
     norms: 2,
     qk_norm: QkNorm::None,
     sinks: false,
+    router_bias: false,
     tied: false,
     learned: None,
     heads: Heads::Stated,
@@ -54,13 +59,25 @@ pub(super) const LLAMA: Family = Family {
 
 const QWEN2: Family = Family {
     biases: Biases::Qkv,
+    asked: Biases::Qkv,
     ..LLAMA
 };
 
 /// `bias` says whether attention has biases; the feed-forward block has none.
 const INTERNLM: Family = Family {
-    biases: Biases::Qkv,
+    biases: Biases::Attention,
     ..LLAMA
+};
+
+/// The router has a bias for each expert, by which it evens them out.
+const DEEPSEEK_V3: Family = Family {
+    router_bias: true,
+    ..LLAMA
+};
+
+const GLM4_MOE: Family = Family {
+    router_bias: true,
+    ..QWEN2
 };
 
 const QWEN3: Family = Family {
@@ -166,6 +183,7 @@ const COHERE: Family = Family {
 
 /// Norms with a bias, biases where asked for.
 const STABLELM: Family = Family {
+    asked: Biases::Qkv,
     norm: Norm::Layer,
     ..LLAMA
 };
@@ -173,6 +191,7 @@ const STABLELM: Family = Family {
 const GPT_OSS: Family = Family {
     biases: Biases::All,
     sinks: true,
+    router_bias: true,
     full_every: Some(2),
     ..LLAMA
 };
@@ -185,8 +204,9 @@ const UNEVEN: &str = "its layers have different sizes";
 /// The architecture of a `model_type`; nothing for one that is not known, an error for one that cannot be counted.
 pub(super) fn of(kind: &str) -> Result<Option<Family>, &'static str> {
     Ok(Some(match kind {
-        "llama" | "Yi" | "deepseek" | "deepseek_v2" | "deepseek_v3" | "kimi_k2" | "internlm2"
-        | "smollm3" | "granite" | "granitemoe" | "baichuan" => LLAMA,
+        "llama" | "Yi" | "deepseek" | "deepseek_v2" | "internlm2" | "smollm3" | "granite"
+        | "granitemoe" | "baichuan" => LLAMA,
+        "deepseek_v3" | "kimi_k2" | "dots1" => DEEPSEEK_V3,
         "internlm" => INTERNLM,
         "qwen2" | "qwen2_moe" | "qwen2_vl_text" | "qwen2_5_vl_text" | "qwen2_vl" | "qwen2_5_vl" => {
             QWEN2
@@ -200,7 +220,7 @@ pub(super) fn of(kind: &str) -> Result<Option<Family>, &'static str> {
         "gemma3" | "gemma3_text" => GEMMA3,
         "glm" | "chatglm" => QWEN2,
         "glm4" => Family { norms: 4, ..QWEN2 },
-        "glm4_moe" => QWEN2,
+        "glm4_moe" => GLM4_MOE,
         "olmo" => Family {
             norm: Norm::Bare,
             ..LLAMA

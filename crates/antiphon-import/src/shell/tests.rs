@@ -50,7 +50,7 @@ fn what_only_running_would_tell_is_marked() {
         "python t.py --a $1 --b $(nproc) --c ${UNSET} --d ${UNSET:-7} --e $((UNSET+1)) --f `date`";
     assert_eq!(
         commands(text),
-        ["python t.py --a ?$1 --b ?$(...) --c ?${UNSET} --d 7 --e ?$((UNSET+1)) --f ?`...`"]
+        ["python t.py --a ?${1} --b ?$(...) --c ?${UNSET} --d 7 --e ?$((UNSET+1)) --f ?`...`"]
     );
 }
 
