@@ -8,13 +8,14 @@ use antiphon_types::training::{
 use serde_json::Value;
 
 use crate::error::ImportError;
+use crate::launch::Launch;
 use crate::options::{Known, Options, plain};
 use crate::peft::{self, LoraNames};
 use crate::reading::Reading;
 use crate::{deepspeed, fsdp};
 
 const KNOWN: Known = Known {
-    matters: &[
+    matters: &[&[
         (
             "auto_find_batch_size",
             "the batch is halved until it fits; planned as stated",
@@ -88,8 +89,8 @@ const KNOWN: Known = Known {
         ("dynamic_checkpoint*", "checkpoints on request"),
         ("kd_*", "a teacher model; planned without"),
         ("diffusion*", "training by diffusion; planned as next token"),
-    ],
-    silent: &[
+    ]],
+    silent: &[&[
         "adam_*",
         "added_tokens_overrides",
         "auto_resume_from_checkpoints",
@@ -237,7 +238,7 @@ const KNOWN: Known = Known {
         "image_*",
         "excess_length_strategy",
         "fp32_norms",
-    ],
+    ]],
 };
 
 /// Attention, by the option that asks for it.
@@ -252,6 +253,7 @@ const ATTENTION: [(&str, AttentionKernel); 6] = [
 
 pub(crate) fn training(
     mut options: Options,
+    launch: Launch,
     reading: &mut Reading<'_>,
 ) -> Result<TrainingSpec, ImportError> {
     let mut spec = TrainingSpec {
@@ -279,6 +281,7 @@ pub(crate) fn training(
         Some(_) => options.on("torch_compile")?,
     });
     layout(&mut options, &mut spec, reading)?;
+    spec.layout.gpus = launch.gpus;
     if matches!(spec.task, Task::Grpo) {
         spec.rollout = Some(rollout(&mut options)?);
     }

@@ -11,7 +11,7 @@ use crate::reading::Reading;
 use crate::warning::Warning;
 
 const KNOWN: Known = Known {
-    matters: &[
+    matters: &[&[
         (
             "zero_optimization.zero_quantized_weights",
             "weights are gathered in 8 bits; planned with 16",
@@ -56,8 +56,8 @@ const KNOWN: Known = Known {
             "zero_force_ds_cpu_optimizer",
             "which optimizer runs on the host",
         ),
-    ],
-    silent: &[
+    ]],
+    silent: &[&[
         "aio.*",
         "amp.*",
         "autotuning.*",
@@ -91,7 +91,7 @@ const KNOWN: Known = Known {
         "activation_checkpointing.*",
         "tensor_parallel.*",
         "compile.*",
-    ],
+    ]],
 };
 
 /// DeepSpeed's JSON as the whole config: the model is named elsewhere.

@@ -9,7 +9,7 @@ use crate::options::{Known, Options, plain};
 use crate::reading::Reading;
 
 const KNOWN: Known = Known {
-    matters: &[
+    matters: &[&[
         (
             "min_num_params",
             "layers are joined by size; planned layer by layer",
@@ -19,8 +19,8 @@ const KNOWN: Known = Known {
             "cpu_offload_pin_memory",
             "pageable host memory; planned pinned",
         ),
-    ],
-    silent: &[
+    ]],
+    silent: &[&[
         "auto_wrap_policy",
         "backward_prefetch",
         "backward_prefetch_policy",
@@ -35,7 +35,7 @@ const KNOWN: Known = Known {
         "ignored_modules",
         "enable_external_optimizer",
         "xla*",
-    ],
+    ]],
 };
 
 const STRATEGIES: [(&str, Sharding); 12] = [

@@ -33,10 +33,10 @@ struct Entry {
 }
 
 /// Options of a format that nobody asks for: those that change what a run needs, each with what it changes, and those that do not.
-/// A name may end in `*`.
+/// A name may end in `*`, and in `>1` where the option changes nothing at 1.
 pub(crate) struct Known {
-    pub(crate) matters: &'static [(&'static str, &'static str)],
-    pub(crate) silent: &'static [&'static str],
+    pub(crate) matters: &'static [&'static [(&'static str, &'static str)]],
+    pub(crate) silent: &'static [&'static [&'static str]],
 }
 
 impl Options {
@@ -99,16 +99,26 @@ impl Options {
             .filter(|(_, text)| text.contains("${") || text.contains("{{"))
             .collect();
         for (key, text) in referring {
-            let name = text.strip_prefix("${").and_then(|t| t.strip_suffix('}'));
-            let value = name
-                .and_then(|name| self.entries.get(name))
-                .filter(|entry| !entry.value.as_str().is_some_and(|t| t.contains("${")))
-                .map(|entry| entry.value.clone());
+            let value = self.referred(&text);
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.literal = value.is_some();
                 entry.value = value.unwrap_or(Value::String(text));
             }
         }
+    }
+
+    /// What `${name}` and `${oc.select:name,default}` stand for.
+    fn referred(&self, text: &str) -> Option<Value> {
+        let inner = text.strip_prefix("${")?.strip_suffix('}')?;
+        let select = inner.strip_prefix("oc.select:");
+        let (name, default) = match select.map(|rest| rest.split_once(',').unwrap_or((rest, ""))) {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        let plain = |value: &Value| !value.as_str().is_some_and(|text| text.contains("${"));
+        let found = self.entries.get(name).map(|entry| entry.value.clone());
+        let default = || Some(Value::from(default?.trim_matches('"')));
+        found.filter(plain).or_else(default)
     }
 
     /// Sets an option; what is set later wins, as on a command line.
@@ -157,6 +167,11 @@ impl Options {
         }
     }
 
+    /// Takes an option as not stated, where another overrules it.
+    pub(crate) fn forget_name(&mut self, name: &str) {
+        self.entries.remove(name);
+    }
+
     /// The options below a name, with the name taken away.
     pub(crate) fn take_table(&mut self, name: &str) -> Option<Self> {
         let prefix = format!("{name}.");
@@ -177,6 +192,18 @@ impl Options {
             }
         }
         Some(table)
+    }
+
+    /// A copy of the options that begin with a prefix.
+    pub(crate) fn only(&mut self, prefix: &str) -> Self {
+        let mut table = Self::new(&self.file);
+        for (name, entry) in &self.entries {
+            if name.starts_with(prefix) {
+                self.taken.insert(name.clone());
+                table.entries.insert(name.clone(), entry.clone());
+            }
+        }
+        table
     }
 
     /// Whether anything is set that begins with a name.
@@ -416,12 +443,13 @@ impl Options {
         warnings.append(&mut self.not_literal);
         let mut unknown = Vec::new();
         for (name, entry) in &self.entries {
-            if self.taken.contains(name) || matches(name, known.silent) {
-                continue;
-            }
-            let effect = known.matters.iter().find(|(key, _)| matches(name, &[key]));
+            let mut matters = known.matters.iter().copied().flatten();
+            let effect = matters.find(|(key, _)| matches(name, &[key.trim_end_matches(">1")]));
+            let silent = || known.silent.iter().any(|list| matches(name, list));
             match effect {
-                Some(_) if is_off(&entry.value) => (),
+                _ if self.taken.contains(name) => (),
+                None if silent() => (),
+                Some((key, _)) if is_off(&entry.value, key.ends_with(">1")) => (),
                 Some((_, effect)) => warnings.push(self.not_understood(name, effect)),
                 None => unknown.push(UnknownOption {
                     name: entry.name.clone(),
@@ -440,9 +468,15 @@ impl Options {
     }
 
     fn nearest(&self, name: &str, known: &Known) -> Option<String> {
-        let matters = known.matters.iter().map(|(key, _)| *key);
+        let matters = known
+            .matters
+            .iter()
+            .copied()
+            .flatten()
+            .map(|(key, _)| key.trim_end_matches(">1"));
+        let silent = known.silent.iter().copied().flatten().copied();
         let names = self.asked.iter().map(String::as_str);
-        let names = names.chain(matters).chain(known.silent.iter().copied());
+        let names = names.chain(matters).chain(silent);
         nearest_of(name, names.filter(|name| !name.ends_with('*')))
     }
 }
@@ -478,8 +512,9 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-fn is_off(value: &Value) -> bool {
+fn is_off(value: &Value, at_one: bool) -> bool {
     is_nothing(value)
+        || at_one && plain(value) == "1"
         || as_flag(value) == Some(false)
         || value.as_f64() == Some(0.0)
         || matches!(value.as_str(), Some("none" | "0" | "0.0"))
