@@ -5,7 +5,7 @@
 
 use antiphon_planner::row::{self, Cells};
 use antiphon_planner::speed::speed_with;
-use antiphon_planner::{kernels, profile, resolve, score};
+use antiphon_planner::{kernels, plan, profile, score};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if show_parts {
         for cells in &rows {
             let Ok(row) = row::read(cells) else { continue };
-            let Ok((run, _)) = resolve(&row.spec, &row.machine, profile::frameworks()) else {
+            let Ok(run) = plan(&row.spec, &row.machine, profile::frameworks()).map(|plan| plan.run)
+            else {
                 continue;
             };
             let speed = speed_with(&run, &row.machine, &constants);

@@ -1,7 +1,7 @@
 //! Time that one GPU computes: products, attention, and what only moves bytes, for a block, the head and the update of the
 //! weights. Knows no other GPU.
 
-use antiphon_types::model::{Attention, Biases, LayerKind};
+use antiphon_types::model::{Attention, Biases, LayerKind, Linear};
 use antiphon_types::training::{
     AttentionKernel, LossKernel, Matmul, Module, Optimizer, Place, Precision, Quantization,
     Recompute, Sharding, Task,
@@ -11,6 +11,9 @@ use crate::catalog;
 use crate::flops;
 use crate::kernels::{Kernels, Silicon};
 use crate::run::{Machine, Run, recomputes};
+
+/// Layers that an adapter is on which is known by size only: what most libraries adapt.
+const PROJECTED: [Linear; 2] = [Linear::QProj, Linear::VProj];
 
 /// Rates of one GPU in units a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -512,9 +515,7 @@ impl<'a> Computer<'a> {
         if passes == 0.0 {
             return 0.0;
         }
-        let weights: f64 = run
-            .trained
-            .adapted
+        let weights: f64 = PROJECTED
             .iter()
             .map(|&target| {
                 let (input, output, count) = crate::run::widths(&run.model, target);
@@ -538,12 +539,13 @@ impl<'a> Computer<'a> {
             // Routing, ordering, exchanging and weighing.
             LayerKind::Experts => 40.0,
         };
-        // Llama-Adapter is a few more keys and values, not layers beside layers.
-        let adapters = if run.trained.name.as_deref() == Some("llama-adapter") {
-            0.0
-        } else {
-            self.kernels.adapter_kernels * run.trained.adapted.len() as f64
+        let adapted = match run.trained.name.as_deref() {
+            // Keys and values in front, or embeddings: nothing beside layers.
+            Some("llama-adapter" | "prefix-tuning" | "prompt-tuning" | "p-tuning") => 0,
+            Some(_) => PROJECTED.len(),
+            None => run.trained.adapted.len(),
         };
+        let adapters = self.kernels.adapter_kernels * adapted as f64;
         let quantized = if run.quantization.is_some() {
             14.0
         } else {

@@ -49,14 +49,6 @@ pub enum PlanError {
         /// Experts of a layer.
         experts: u64,
     },
-    /// The global batch can't be made from micro-batches.
-    #[error("a global batch of {global} sequences can't be made of {each} at a time")]
-    Batch {
-        /// Sequences of a step.
-        global: u64,
-        /// Micro-batch times data parallelism.
-        each: u64,
-    },
     /// A step without a token.
     #[error("a step has no tokens: {sequence} a sequence, {micro} sequences, {accumulation} times")]
     Empty {
@@ -79,8 +71,7 @@ impl PlanError {
             Self::Layout { .. } => "AP0722",
             Self::Stages { .. } => "AP0723",
             Self::Experts { .. } => "AP0724",
-            Self::Batch { .. } => "AP0725",
-            Self::Empty { .. } => "AP0726",
+            Self::Empty { .. } => "AP0725",
         }
     }
 
@@ -100,9 +91,6 @@ impl PlanError {
             ),
             Self::Stages { layers, .. } => format!("ask for at most {layers} stages"),
             Self::Experts { experts, .. } => format!("ask for a divisor of {experts}"),
-            Self::Batch { each, .. } => {
-                format!("ask for a multiple of {each} sequences, or for other GPUs")
-            }
             Self::Empty { .. } => "each has to be at least 1".into(),
         }
     }

@@ -5,11 +5,17 @@
     reason = "counts of bytes and tokens are far below 2^53"
 )]
 
+pub mod activations;
+pub mod adapter;
+pub mod answer;
 pub mod catalog;
 pub mod error;
+pub mod memory;
+pub mod plan;
 pub mod profile;
 pub mod row;
 pub mod run;
+pub mod states;
 
 // The time of a step, and what follows from it.
 pub mod calibrate;
@@ -24,7 +30,7 @@ pub mod pipeline;
 pub mod rollout;
 pub mod score;
 pub mod speed;
-pub mod typical;
 
 pub use error::PlanError;
+pub use plan::{Plan, plan};
 pub use run::{Assumption, Machine, Run, resolve};

@@ -13,7 +13,6 @@ use antiphon_types::training::{
 use crate::catalog;
 use crate::error::PlanError;
 use crate::run::Machine;
-use crate::typical;
 
 /// A row's cells by their column.
 pub type Cells = BTreeMap<String, String>;
@@ -50,7 +49,7 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
     let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
     let number = |column: &str| at(column).parse::<f64>().ok().map(|value| value as u64);
     let framework = framework(at("framework"));
-    let model = model(cells)?;
+    let model = model(cells);
     let machine = machine(cells)?;
     let method_name = at("method");
     let rl = matches!(at("workload"), "grpo" | "dapo" | "ppo");
@@ -80,9 +79,10 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
             },
             accumulation: number(if local { "micro_batch" } else { "grad_accum" }),
             global: number("global_batch"),
-            packing: at("notes").contains("unpacked").then_some(false),
+            packing: (mean_length(at("notes")).is_some()).then_some(false),
             mean_length: named(at("other_metric"), "avg_seq_len=")
-                .or_else(|| mean_length(at("notes"))),
+                .or_else(|| mean_length(at("notes")))
+                .or_else(|| usual_length(at("notes"))),
         },
         layout: antiphon_types::training::Layout {
             gpus: number("n_gpus").map(|gpus| gpus - generators.unwrap_or(0)),
@@ -104,6 +104,12 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         recompute: recompute(at("act_ckpt")),
         attention: match at("attention") {
             "" => None,
+            // Golden runs keep scores where they have to be deterministic; else the library takes its fast kernel.
+            "unfused"
+                if at("notes").contains("flags:") && !at("notes").contains("deterministic") =>
+            {
+                Some(AttentionKernel::Flash)
+            }
             "unfused" | "fused softmax" => Some(AttentionKernel::Eager),
             _ => Some(AttentionKernel::Flash),
         },
@@ -115,6 +121,11 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         },
         offload: offload(at("offload")),
         framework,
+        framework_month: month(at("source_date")),
+        optimizer_in_backward: at("notes")
+            .contains("optimizer in backward")
+            .then_some(true)
+            .or_else(|| at("notes").contains("fused in backward").then_some(true)),
         length: antiphon_types::training::Length::default(),
         rollout: rl.then(|| rollout(cells, generators)),
     };
@@ -135,6 +146,29 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         },
         last_stage: metric.contains("last global rank"),
     })
+}
+
+/// Reads `mean ~210 tokens`.
+fn mean_length(notes: &str) -> Option<u64> {
+    notes
+        .split("mean ~")
+        .nth(1)?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Reads `2024-12` and `2024-12-31`.
+fn month(date: &str) -> Option<u32> {
+    let mut parts = date.split('-');
+    let year: u32 = parts.next()?.parse().ok()?;
+    // Only a year: its middle.
+    let month: u32 = parts
+        .next()
+        .and_then(|month| month.parse().ok())
+        .unwrap_or(6);
+    Some(year * 100 + month)
 }
 
 fn framework(name: &str) -> Option<Framework> {
@@ -172,20 +206,16 @@ fn framework(name: &str) -> Option<Framework> {
         })
 }
 
-fn model(cells: &Cells) -> Result<Model, PlanError> {
+fn model(cells: &Cells) -> Model {
     let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
     let key = at("model_key");
     if !key.is_empty() {
-        return Ok(Model::Named(key.into()));
+        return Model::Named(key.into());
     }
-    architecture(at("arch"), at("tp").parse().unwrap_or(1))
-        .or_else(|| Some(catalog::model(at("model")).ok()?.shape.clone()))
-        .or_else(|| typical::shape(at("model"), at("ep").parse().unwrap_or(1) > 1))
-        .map(|shape| Model::Shape(Box::new(shape)))
-        .ok_or_else(|| PlanError::UnknownModel {
-            name: format!("{} {}", at("model"), at("arch")).trim().into(),
-            nearest: Vec::new(),
-        })
+    architecture(at("arch"), at("tp").parse().unwrap_or(1)).map_or_else(
+        || Model::Named(at("model").into()),
+        |shape| Model::Shape(Box::new(shape)),
+    )
 }
 
 /// Reads sizes written as `L=32,h=4096,heads=32,kv=8,ffn=4h,vocab=131073,gelu,untied`.
@@ -199,11 +229,16 @@ fn architecture(text: &str, tp: u64) -> Option<ModelShape> {
         }
     }
     let size = |name: &str| sizes.get(name).and_then(|value| value.parse::<u64>().ok());
-    // `M-M-M*-`: a mixer and a feed-forward block are written one after the other; two make a layer.
-    let layers = size("L").or_else(|| {
-        let blocks = sizes.get("L")?.matches('-').count() as u64;
-        (blocks > 0).then_some(blocks)
-    })?;
+    // A pattern of mixers (`M`, `*`) and feed-forward blocks (`-`): each pair counts as one layer, a state-space mixer as
+    // attention, whose weights it has about as many of.
+    let pattern = sizes.get("L").copied()?;
+    let layers = match pattern.parse() {
+        Ok(layers) => layers,
+        Err(_) => pattern.chars().filter(|&kind| kind == '-').count() as u64,
+    };
+    if layers == 0 {
+        return None;
+    }
     let (hidden, heads) = (size("h")?, size("heads")?);
     let gated = words.contains(&"swiglu");
     let ffn = match sizes.get("ffn").copied()? {
@@ -408,17 +443,11 @@ fn rollout(cells: &Cells, generators: Option<u64>) -> Rollout {
     }
 }
 
-/// Tokens of a sequence on average, where a table says `mean ~210 tokens`, or names a data set of which that is known.
-fn mean_length(notes: &str) -> Option<u64> {
-    // Alpaca's examples in its own template.
+/// Tokens of a sequence on average in a data set that notes name.
+fn usual_length(notes: &str) -> Option<u64> {
+    /// Alpaca's examples in its own template.
     const ALPACA: u64 = 128;
-    let told = notes
-        .split("mean ~")
-        .nth(1)
-        .and_then(|rest| rest.split(' ').next()?.parse().ok());
-    told.or_else(|| {
-        (notes.contains("Alpaca") || notes.contains("unpacked dataset")).then_some(ALPACA)
-    })
+    (notes.contains("Alpaca") || notes.contains("unpacked dataset")).then_some(ALPACA)
 }
 
 fn virtual_tokens(text: &str, default: u64) -> u64 {

@@ -4,12 +4,13 @@
 use antiphon_types::model::{Linear, ModelShape};
 use antiphon_types::training::{
     AttentionKernel, Batch, Framework, LossKernel, Matmul, Method, Model, Module, Offload,
-    Optimizer, Precision, Quantization, Recompute, Rollout, Schedule, Sharding, Task, TrainingSpec,
+    Optimizer, Place, Precision, Quantization, Recompute, Rollout, Schedule, Sharding, Task,
+    TrainingSpec,
 };
 
 use crate::catalog::{self, Accelerator};
 use crate::error::PlanError;
-use crate::profile::{Frameworks, Profile};
+use crate::profile::{Frameworks, Profile, habits};
 
 /// The hardware that a run is planned for.
 #[derive(Debug, Clone)]
@@ -95,6 +96,8 @@ pub struct Run {
     pub quantization: Option<Quantization>,
     /// What updates the weights.
     pub optimizer: Optimizer,
+    /// Whether each gradient is applied and dropped as soon as it is there.
+    pub in_backward: bool,
     /// In which numbers weights, gradients and states are kept.
     pub precision: Precision,
     /// In which numbers matrices are multiplied, if not in 16 bits.
@@ -195,8 +198,12 @@ pub fn resolve(
     frameworks: &'static Frameworks,
 ) -> Result<(Run, Vec<Assumption>), PlanError> {
     let mut assumed = Vec::new();
-    let model = model(&spec.model)?;
-    let profile = &frameworks[&spec.framework.unwrap_or(Framework::Transformers)];
+    let mut model = model(&spec.model, &mut assumed)?;
+    let profile = habits(
+        frameworks,
+        spec.framework.unwrap_or(Framework::Transformers),
+        spec.framework_month,
+    );
     if spec.framework.is_none() {
         assume(
             &mut assumed,
@@ -204,6 +211,9 @@ pub fn resolve(
             "transformers",
             "none is named; it is the most used",
         );
+    }
+    if profile.unties_head {
+        model.tied = false;
     }
     let trained = trained(&spec.method, &model, profile, &mut assumed);
     let layout = layout(spec, machine, profile, &model, &mut assumed)?;
@@ -220,10 +230,10 @@ pub fn resolve(
         assume(
             &mut assumed,
             "optimizer",
-            "AdamW",
+            format!("{:?}", profile.optimizer),
             "it is the framework's default",
         );
-        Optimizer::AdamW
+        profile.optimizer
     });
     let precision = spec.precision.unwrap_or_else(|| {
         assume(
@@ -248,6 +258,19 @@ pub fn resolve(
         );
         taken
     });
+    let mut offload = spec.offload;
+    if profile.offloads_checkpoints
+        && recompute == Recompute::Full
+        && offload.activations == Place::Gpu
+    {
+        assume(
+            &mut assumed,
+            "checkpoints",
+            "in host memory",
+            "it is the framework's default",
+        );
+        offload.activations = Place::Cpu;
+    }
     let attention = spec.attention.unwrap_or(AttentionKernel::Flash);
     let loss = spec.loss.unwrap_or_else(|| {
         if profile.loss != LossKernel::Plain {
@@ -263,12 +286,20 @@ pub fn resolve(
     let compile = spec.compile.unwrap_or(profile.compile);
     let run = Run {
         task: spec.task,
-        quantization: spec.quantization,
+        quantization: match spec.quantization {
+            Some(Quantization::Nf4) if profile.double_quantization => Some(Quantization::Nf4Double),
+            other => other,
+        },
         matmul: spec.matmul,
-        offload: spec.offload,
+        offload,
         rollout: spec.rollout.unwrap_or_default(),
         model,
         trained,
+        in_backward: spec.optimizer_in_backward.unwrap_or(
+            optimizer == Optimizer::Lomo
+                || (profile.paged_in_backward
+                    && matches!(optimizer, Optimizer::PagedAdamW | Optimizer::PagedAdamW8bit)),
+        ),
         optimizer,
         precision,
         sequence: batch.sequence,
@@ -319,15 +350,30 @@ const fn precision_name(precision: Precision) -> &'static str {
     }
 }
 
-fn model(model: &Model) -> Result<ModelShape, PlanError> {
-    match model {
-        Model::Shape(shape) => Ok((**shape).clone()),
-        Model::Named(name) => catalog::model(name)
-            .map(|known| known.shape.clone())
-            .map_err(|nearest| PlanError::UnknownModel {
+fn model(model: &Model, assumed: &mut Vec<Assumption>) -> Result<ModelShape, PlanError> {
+    let name = match model {
+        Model::Shape(shape) => return Ok((**shape).clone()),
+        Model::Named(name) => name,
+    };
+    match catalog::model(name) {
+        Ok(known) => Ok(known.shape.clone()),
+        Err(nearest) => match catalog::guessed(name) {
+            Some((shape, like)) => {
+                assume(
+                    assumed,
+                    "model",
+                    format!("{} layers of {like}", shape.layers),
+                    format!(
+                        "`{name}` is not in the catalog, and its name says so many parameters; give its `config.json`"
+                    ),
+                );
+                Ok(shape)
+            }
+            None => Err(PlanError::UnknownModel {
                 name: name.clone(),
                 nearest: nearest.into_iter().map(String::from).collect(),
             }),
+        },
     }
 }
 
@@ -380,7 +426,7 @@ fn trained(
                 parameters: each + whole,
                 adapted: targets,
                 rank: lora.rank,
-                dropout: lora.dropout,
+                dropout: lora.dropout || profile.lora_dropout,
                 dora: lora.dora,
                 ..none
             }
@@ -409,7 +455,6 @@ fn trained(
         },
         Method::Adapter { name, parameters } => Trained {
             parameters: *parameters,
-            adapted: vec![Linear::QProj, Linear::VProj],
             name: Some(name.clone()),
             ..none
         },
@@ -605,8 +650,10 @@ fn batch(
     });
     let (micro, accumulation) = match (batch.micro, batch.accumulation, batch.global) {
         (Some(micro), Some(accumulation), _) => (micro, accumulation),
-        (Some(micro), None, Some(global)) => (micro, per(global, micro * dp)?),
-        (None, Some(accumulation), Some(global)) => (per(global, accumulation * dp)?, accumulation),
+        (Some(micro), None, Some(global)) => (micro, per(global, micro * dp, assumed)),
+        (None, Some(accumulation), Some(global)) => {
+            (per(global, accumulation * dp, assumed), accumulation)
+        }
         (Some(micro), None, None) => {
             // A pipeline needs some micro-batches in flight.
             let taken = if pp > 1 { 4 * pp } else { 1 };
@@ -624,7 +671,7 @@ fn batch(
             assume(assumed, "micro-batch", "1", "it fits most often");
             let accumulation = match (accumulation, global) {
                 (Some(accumulation), _) => accumulation,
-                (None, Some(global)) => per(global, dp)?,
+                (None, Some(global)) => per(global, dp, assumed),
                 (None, None) => 1,
             };
             (1, accumulation)
@@ -638,20 +685,34 @@ fn batch(
         });
     }
     let packing = batch.packing.unwrap_or(profile.packing);
+    let mean = batch.mean_length.unwrap_or(sequence).min(sequence);
+    // Padded to the longest of a batch: lengths are spread about log-normally, and the cap is seldom reached.
+    let longest = (mean as f64 * profile.longest_of_mean) as u64;
     Ok(Counted {
-        sequence,
-        mean: batch.mean_length.unwrap_or(sequence).min(sequence),
+        sequence: if packing {
+            sequence
+        } else {
+            sequence.min(longest.max(1))
+        },
+        mean,
         packing,
         micro,
         accumulation,
     })
 }
 
-fn per(global: u64, each: u64) -> Result<u64, PlanError> {
-    if each == 0 || !global.is_multiple_of(each) || global < each {
-        return Err(PlanError::Batch { global, each });
+/// How often `each` sequences go into a step; rounded up where they don't divide it.
+fn per(global: u64, each: u64, assumed: &mut Vec<Assumption>) -> u64 {
+    let times = global.div_ceil(each.max(1)).max(1);
+    if times * each != global {
+        assume(
+            assumed,
+            "global batch",
+            format!("{} sequences", times * each),
+            format!("{global} can't be made of {each} at a time"),
+        );
     }
-    Ok(global / each)
+    times
 }
 
 /// Whether a module's activations are computed again.

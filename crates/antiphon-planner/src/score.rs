@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::flops::{self, Convention};
 use crate::kernels::Constants;
+use crate::plan;
 use crate::profile::Frameworks;
 use crate::row::{self, Cells};
-use crate::run::{Run, resolve};
+use crate::run::Run;
 use crate::speed::{self, Speed, speed_with};
 
 /// One row's answer beside what was measured.
@@ -97,7 +98,7 @@ fn speed_of(
 
     let answer = row::read(cells)
         .and_then(|row| {
-            let (run, _) = resolve(&row.spec, &row.machine, frameworks)?;
+            let run = plan::plan(&row.spec, &row.machine, frameworks)?.run;
             let planned = if at(cells, "workload") == "one-layer" {
                 speed::block_ms(&run, &row.machine, constants) / 1e3
             } else {

@@ -39,6 +39,10 @@ pub struct TrainingSpec {
     pub offload: Offload,
     /// The library that trains.
     pub framework: Option<Framework>,
+    /// Year and month of its release, as 202506: habits change.
+    pub framework_month: Option<u32>,
+    /// Whether each gradient is applied and dropped as soon as it is there.
+    pub optimizer_in_backward: Option<bool>,
     /// How long it trains.
     pub length: Length,
     /// How answers are generated, where the task needs that.

@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Pause(ReasonArgs),
     /// Decide again; also the way out of safe mode
     Unpause(ReadArgs),
+    /// Say what a training run needs, how fast it is and what it costs, before a GPU is touched
+    Plan(Box<PlanArgs>),
     /// Run policies over a recorded workload under virtual time
     Simulate(Box<SimulateArgs>),
     /// Let everything go wrong around the scheduler, by seed, and check what must always hold
@@ -123,6 +125,100 @@ pub(crate) struct UpArgs {
     /// Run as root; jobs then run as root
     #[arg(long)]
     pub(crate) allow_root: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// A training config as its tool reads it: Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed, Megatron and others
+    #[arg(value_name = "FILE", conflicts_with_all = ["batch", "validate"])]
+    pub(crate) file: Option<PathBuf>,
+    /// The config's format [default: found from its content]
+    #[arg(long, value_name = "NAME", requires = "file")]
+    pub(crate) format: Option<antiphon_import::Format>,
+    /// A model's name, or its `config.json`
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) model: Option<String>,
+    /// full, lora, qlora, dora, prefix-tuning, prompt-tuning or p-tuning
+    #[arg(long, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    /// Width of a low-rank adapter [default: 16]
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u64>,
+    /// Which layers a low-rank adapter is on, as `q_proj,v_proj`, or `all` [default: the framework's]
+    #[arg(long, value_name = "LAYERS")]
+    pub(crate) targets: Option<String>,
+    /// pretrain, sft, dpo, orpo, kto, reward-model, ppo or grpo [default: sft]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Option<String>,
+    /// adam-w, adam-w8bit, adafactor, lion, muon and others
+    #[arg(long, value_name = "NAME")]
+    pub(crate) optimizer: Option<String>,
+    /// Whose habits are assumed: megatron, deepspeed, torchtitan, torchtune, transformers, axolotl and others
+    #[arg(long, value_name = "NAME")]
+    pub(crate) framework: Option<String>,
+    /// GPU type, as `H100-SXM-80GB` or `h100` [default: H100-SXM-80GB]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) gpu: Option<String>,
+    /// How many GPUs; with `--search` a range as `8..64`
+    #[arg(long, value_name = "N")]
+    pub(crate) gpus: Option<String>,
+    /// A cluster file: its GPU types, nodes, network and prices
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// US dollars for a GPU an hour [default: a public catalog's]
+    #[arg(long, value_name = "USD")]
+    pub(crate) price: Option<f64>,
+    /// Tokens of a sequence
+    #[arg(long, value_name = "N")]
+    pub(crate) sequence_length: Option<u64>,
+    /// Sequences of a forward pass
+    #[arg(long, value_name = "N")]
+    pub(crate) micro_batch: Option<u64>,
+    /// Forward passes before weights move
+    #[arg(long, value_name = "N")]
+    pub(crate) accumulation: Option<u64>,
+    /// Sequences before weights move, over all GPUs
+    #[arg(long, value_name = "N")]
+    pub(crate) global_batch: Option<u64>,
+    /// Tensor parallelism
+    #[arg(long, value_name = "N")]
+    pub(crate) tp: Option<u64>,
+    /// Pipeline stages
+    #[arg(long, value_name = "N")]
+    pub(crate) pp: Option<u64>,
+    /// Context parallelism
+    #[arg(long, value_name = "N")]
+    pub(crate) cp: Option<u64>,
+    /// Expert parallelism
+    #[arg(long, value_name = "N")]
+    pub(crate) ep: Option<u64>,
+    /// What data-parallel ranks share: none, zero1, zero2 or zero3
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sharding: Option<String>,
+    /// What is computed again: none, full or per-operation [default: as little as fits]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) recompute: Option<String>,
+    /// Optimizer steps of the whole run
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<u64>,
+    /// Tokens of the whole run, as `200M`
+    #[arg(long, value_name = "N")]
+    pub(crate) tokens: Option<String>,
+    /// Examples in the data
+    #[arg(long, value_name = "N")]
+    pub(crate) examples: Option<u64>,
+    /// Answer every row of a table: the row as it came, with our columns
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["validate"])]
+    pub(crate) batch: Option<PathBuf>,
+    /// Compare with a table of measurements
+    #[arg(long, value_name = "FILE")]
+    pub(crate) validate: Option<PathBuf>,
+    /// A table of what frameworks do, in place of the one that is compiled in
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) frameworks: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod cluster_file;
 mod failure;
 mod follow;
 mod operate;
+mod plan;
 mod queue;
 mod render;
 mod replay;
@@ -51,6 +52,7 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
     match cli.command {
         Command::Up(args) => up::run(&target, args),
         Command::Supervise { dir } => Ok(antiphon_backends::local::supervise::run(&dir)),
+        Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Replay(args) => replay::run(&target, &args),
         Command::Storm(args) => storm::run(&args),

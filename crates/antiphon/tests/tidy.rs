@@ -17,6 +17,7 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("antiphon-kernel", &["antiphon-types"]),
     ("antiphon-planner", &["antiphon-types"]),
     ("antiphon-signals", &["antiphon-types"]),
+    ("antiphon-import", &["antiphon-types"]),
     ("antiphon-store", &["antiphon-types"]),
     ("antiphon-backends", &["antiphon-types"]),
     (

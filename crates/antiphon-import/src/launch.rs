@@ -1,0 +1,290 @@
+//! A command line that starts a training: which launcher on how many GPUs, which program, with which options.
+
+use serde_json::Value;
+
+use crate::error::ImportError;
+use crate::options::Options;
+use crate::place::Place;
+use crate::shell::{Script, Word};
+
+/// What stands around the options of a training.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Launch {
+    /// GPUs of the job.
+    pub(crate) gpus: Option<u64>,
+    /// GPUs of one node.
+    pub(crate) gpus_per_node: Option<u64>,
+    /// The script, module or command that trains.
+    pub(crate) program: String,
+    /// The launcher's own options.
+    pub(crate) options: Options,
+    /// Words that are no options, such as the path of a config.
+    pub(crate) positional: Vec<(String, Place)>,
+}
+
+/// The command of a script with the most options, taken apart.
+pub(crate) fn of_script(
+    script: &Script,
+    file: &str,
+) -> Result<Option<(Launch, Options)>, ImportError> {
+    let options = |words: &&Vec<Word>| words.iter().filter(|word| is_option(&word.text)).count();
+    let Some(words) = script.commands.iter().max_by_key(options) else {
+        return Ok(None);
+    };
+    let program = program(words);
+    let (before, rest) = words.split_at(program.begin);
+    let rest = rest.get(program.length..).unwrap_or_default();
+    let mut launch = Launch {
+        program: program.name,
+        ..Launch::default()
+    };
+    (launch.options, _) = parse(before, file);
+    let (options, positional) = parse(rest, file);
+    launch.positional = positional;
+    gpus(script, &mut launch, file)?;
+    Ok(Some((launch, options)))
+}
+
+struct Program {
+    name: String,
+    begin: usize,
+    length: usize,
+}
+
+/// Where in a command the launcher ends and the program begins.
+fn program(words: &[Word]) -> Program {
+    let text = |at: usize| words.get(at).map_or("", |word| word.text.as_str());
+    let mut after_tune = None;
+    for at in 0..words.len() {
+        let word = text(at).rsplit('/').next().unwrap_or_default();
+        let called = |name: String, length: usize| Program {
+            name,
+            begin: at,
+            length,
+        };
+        match word {
+            "trl" | "axolotl" | "llamafactory-cli" | "llamafactory" | "swift" => {
+                return called(format!("{word} {}", text(at + 1)), 2);
+            }
+            "tune" if text(at + 1) == "run" => after_tune = Some(at + 2),
+            _ => (),
+        }
+        if let Some(begin) = after_tune.filter(|begin| at >= *begin) {
+            // `tune run` takes torchrun's options, each with a value, in front of the recipe.
+            let value = at > begin && is_option(text(at - 1)) && !text(at - 1).contains('=');
+            if !is_option(text(at)) && !value {
+                return called(format!("tune {}", text(at)), 1);
+            }
+            continue;
+        }
+        let module = at > 0 && matches!(text(at - 1), "-m" | "--module") && !is_launcher(text(at));
+        if word.ends_with(".py") || module {
+            return called(text(at).to_owned(), 1);
+        }
+    }
+    // No program is named: the first word is it, or there are only options.
+    let length = usize::from(!is_option(text(0)));
+    Program {
+        name: if length == 1 {
+            text(0).to_owned()
+        } else {
+            String::new()
+        },
+        begin: 0,
+        length,
+    }
+}
+
+fn is_launcher(module: &str) -> bool {
+    module.starts_with("torch.distributed")
+        || module.starts_with("accelerate")
+        || module.starts_with("deepspeed.launcher")
+}
+
+/// `--name`, `-n`, or Hydra's `name=value`.
+fn is_option(text: &str) -> bool {
+    let dashed = text.strip_prefix('-').is_some_and(|rest| {
+        rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '-') && rest.len() > 1
+    });
+    dashed || hydra(text).is_some()
+}
+
+fn hydra(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once('=')?;
+    let name = name.trim_start_matches(['+', '~']);
+    let valid = |c: char| c.is_ascii_alphanumeric() || "_.-/@".contains(c);
+    (name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(valid))
+        .then_some((name, value))
+}
+
+/// Options of words: `--name value ...`, `--name=value`, `name=value`; dashes within a name are taken as underscores.
+fn parse(words: &[Word], file: &str) -> (Options, Vec<(String, Place)>) {
+    let mut options = Options::new(file);
+    let mut positional = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        let place = Place::new(file, word.line);
+        if !is_option(&word.text) {
+            if word.literal {
+                positional.push((word.text.clone(), place));
+            }
+            continue;
+        }
+        if !word.text.starts_with('-') {
+            if let Some((name, value)) = hydra(&word.text) {
+                options.set(name, Value::from(value), place, word.literal);
+            }
+            continue;
+        }
+        let name = word.text.trim_start_matches('-');
+        if let Some((name, value)) = name.split_once('=') {
+            options.set(
+                &name.replace('-', "_"),
+                Value::from(value),
+                place,
+                word.literal,
+            );
+            continue;
+        }
+        let values: Vec<&Word> = words
+            .get(at..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|word| !is_option(&word.text))
+            .collect();
+        at += values.len();
+        let literal = values.iter().all(|word| word.literal);
+        let value = match values.as_slice() {
+            [] => Value::Bool(true),
+            [one] => Value::from(one.text.as_str()),
+            many => many
+                .iter()
+                .map(|word| Value::from(word.text.as_str()))
+                .collect(),
+        };
+        options.set(&name.replace('-', "_"), value, place, literal);
+    }
+    (options, positional)
+}
+
+/// GPUs of the job: processes a node times nodes, as torchrun, accelerate, DeepSpeed, srun or a batch script give them.
+fn gpus(script: &Script, launch: &mut Launch, file: &str) -> Result<(), ImportError> {
+    let (mut batch, _) = parse(&script.batch, file);
+    batch.alias(&["N"], "nodes");
+    let options = &mut launch.options;
+    options.alias(
+        &[
+            "nproc_per_node",
+            "num_gpus",
+            "gpus_per_node",
+            "ntasks_per_node",
+        ],
+        "per_node",
+    );
+    options.alias(
+        &["nnodes", "num_nodes", "num_machines", "nodes", "N"],
+        "node_count",
+    );
+    let nodes = number(options, "node_count")?.or(batch.count("nodes")?);
+    let per_node = number(options, "per_node")?;
+    let visible = script
+        .variable("CUDA_VISIBLE_DEVICES")
+        .map(|text| text.split(',').count() as u64);
+    let per_node = per_node.or(of_batch(&mut batch)?).or(visible);
+    launch.gpus_per_node = per_node;
+    launch.gpus = match (options.count("num_processes")?, per_node) {
+        (Some(total), _) => Some(total),
+        (None, Some(per_node)) => Some(per_node.saturating_mul(nodes.unwrap_or(1))),
+        (None, None) => None,
+    };
+    Ok(())
+}
+
+/// A number of GPUs or nodes. torchrun also takes `gpu` for all of a node, and a range of nodes where the job is elastic.
+fn number(options: &mut Options, name: &str) -> Result<Option<u64>, ImportError> {
+    match options.text(name)?.as_deref() {
+        None | Some("gpu" | "auto") => Ok(None),
+        Some(text) if text.contains(':') => Ok(None),
+        Some(_) => options.count(name),
+    }
+}
+
+/// `--gpus-per-node=8`, `--gres=gpu:8`, `--gres=gpu:h100:8`.
+fn of_batch(batch: &mut Options) -> Result<Option<u64>, ImportError> {
+    batch.alias(&["gpus_per_node", "gres", "G", "gpus"], "gpus");
+    let text = batch.text("gpus")?.unwrap_or_default();
+    let last = text.rsplit(':').next().unwrap_or_default();
+    Ok(last
+        .parse()
+        .ok()
+        .filter(|count| (1..=1 << 20).contains(count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell;
+
+    fn launch(text: &str) -> (Launch, Options) {
+        of_script(&shell::parse(text), "run.sh").unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_launcher_says_how_many_gpus() {
+        let cases = [
+            (
+                "torchrun --nproc_per_node 8 --nnodes=4 t.py --a 1",
+                Some(32),
+            ),
+            (
+                "python -m torch.distributed.run --nproc-per-node 2 t.py --a 1",
+                Some(2),
+            ),
+            (
+                "accelerate launch --num_processes 16 --num_machines 2 t.py --a 1",
+                Some(16),
+            ),
+            ("deepspeed --num_gpus 4 t.py --a 1", Some(4)),
+            ("torchrun --nproc_per_node gpu t.py --a 1", None),
+            (
+                "#SBATCH --nodes=2\n#SBATCH --gres=gpu:a100:8\nsrun python t.py --a 1",
+                Some(16),
+            ),
+            (
+                "CUDA_VISIBLE_DEVICES=0,1 llamafactory-cli train x.yaml",
+                Some(2),
+            ),
+            (
+                "tune run --nproc_per_node 2 lora_finetune_distributed --config x.yaml",
+                Some(2),
+            ),
+        ];
+        for (text, gpus) in cases {
+            assert_eq!(launch(text).0.gpus, gpus, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_program_parts_its_options_from_those_of_the_launcher() {
+        let (launch, mut options) = launch(
+            "ray job submit --address x -- python3 -m openrlhf.cli.train_ppo_ray \\\n --zero_stage 3 \\\n --packing_samples --lr -1e-5 --betas 0.9 0.95",
+        );
+        assert_eq!(launch.program, "openrlhf.cli.train_ppo_ray");
+        assert_eq!(options.count("zero_stage").unwrap(), Some(3));
+        assert_eq!(options.place("zero_stage").line, 2);
+        assert!(options.on("packing_samples").unwrap());
+        assert_eq!(options.number("lr").unwrap(), Some(-1e-5));
+        assert_eq!(options.words("betas").unwrap(), ["0.9", "0.95"]);
+    }
+
+    #[test]
+    fn a_recipe_of_tune_comes_after_the_options_of_torchrun() {
+        let (launch, mut options) = launch(
+            "tune run --nproc_per_node 2 full_finetune_distributed --config a.yaml batch_size=4",
+        );
+        assert_eq!(launch.program, "tune full_finetune_distributed");
+        assert_eq!(options.count("batch_size").unwrap(), Some(4));
+        assert_eq!(options.text("config").unwrap().unwrap(), "a.yaml");
+    }
+}

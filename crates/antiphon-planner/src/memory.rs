@@ -1,0 +1,464 @@
+//! The most memory that a rank needs: each pipeline stage, each moment of a step, what is alive then. Decides whether a run
+//! fits.
+
+use antiphon_types::model::LayerKind;
+use antiphon_types::training::{
+    LossKernel, Optimizer, Place, Precision, Recompute, Sharding, Task,
+};
+
+use crate::activations::{self, in_flight};
+use crate::run::{Machine, Run};
+use crate::states::{self, Parameters, States};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// A moment of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The model is read.
+    Load,
+    /// The loss is computed, all activations are there.
+    Loss,
+    /// The last layers' gradients are made, nearly all activations are there.
+    Backward,
+    /// All gradients are there, activations are gone.
+    BackwardEnd,
+    /// The optimizer updates.
+    Step,
+    /// Answers are generated.
+    Generate,
+}
+
+impl Phase {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Loss => "loss",
+            Self::Backward => "backward",
+            Self::BackwardEnd => "backward-end",
+            Self::Step => "optimizer-step",
+            Self::Generate => "generate",
+        }
+    }
+}
+
+/// What is alive at one moment, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Parts {
+    /// Weights.
+    pub weights: f64,
+    /// Gradients.
+    pub gradients: f64,
+    /// Optimizer states.
+    pub optimizer: f64,
+    /// Activations, the layer that is computed included.
+    pub activations: f64,
+    /// Logits, their copy and gradient.
+    pub logits: f64,
+    /// Gathered weights, buckets, workspaces.
+    pub buffers: f64,
+}
+
+impl Parts {
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.weights
+            + self.gradients
+            + self.optimizer
+            + self.activations
+            + self.logits
+            + self.buffers
+    }
+}
+
+/// The worst moment of one pipeline stage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stage {
+    /// What is alive then.
+    pub parts: Parts,
+    /// When that is.
+    pub phase: Phase,
+}
+
+/// The memory of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// The fullest stage.
+    pub stage: u64,
+    /// Its worst moment.
+    pub worst: Stage,
+    /// Bytes that tensors take then.
+    pub allocated: f64,
+    /// Bytes that the caching allocator holds.
+    pub reserved: f64,
+    /// Bytes that the driver shows: context and collectives included.
+    pub device: f64,
+    /// Bytes of host memory that a node needs.
+    pub host: f64,
+    /// Bytes of local disk that a node needs.
+    pub disk: f64,
+    /// Whether the device's bytes leave the margin of 2 % or 1 GiB.
+    pub fits: bool,
+    /// Bytes that a process can get.
+    pub usable: f64,
+}
+
+/// Computes the memory of a run.
+#[must_use]
+pub fn memory(run: &Run, machine: &Machine) -> Memory {
+    let (mut worst, mut at) = (stage(run, 0), 0);
+    // Between the second and the last but one stage nothing grows: embedding and head sit at the ends.
+    for index in [1, run.pp.saturating_sub(2), run.pp - 1] {
+        if index > 0 && index < run.pp {
+            let other = stage(run, index);
+            if other.parts.sum() > worst.parts.sum() {
+                (worst, at) = (other, index);
+            }
+        }
+    }
+    let allocated = worst.parts.sum();
+    let reserved = allocated * run.profile.reserved_ratio;
+    let device = reserved + context(run, machine);
+    let states = states::states(run, at);
+    let ranks = run.gpus.min(machine.node) as f64;
+    let activations_on_host = host_activations(run, at);
+    let usable = machine.gpu.usable_gib * GIB;
+    let host = (states.host + activations_on_host) * ranks;
+    Memory {
+        stage: at,
+        worst,
+        allocated,
+        reserved,
+        device,
+        host,
+        disk: states.disk * ranks,
+        fits: device + (0.02 * usable).max(GIB).min(0.05 * usable) <= usable
+            && (machine.host_gib == 0.0 || host <= machine.host_gib * GIB),
+        usable,
+    }
+}
+
+/// The driver's context, and buffers of collectives.
+fn context(run: &Run, machine: &Machine) -> f64 {
+    let context = if machine.gpu.architecture == "Ampere" {
+        0.45
+    } else {
+        0.55
+    };
+    let collectives = if run.gpus == 1 {
+        0.0
+    } else {
+        // One communicator for each dimension that is used.
+        let dimensions = [run.dp * run.cp, run.tp, run.pp, run.ep]
+            .iter()
+            .filter(|&&n| n > 1)
+            .count();
+        0.25 * dimensions as f64
+    };
+    (context + collectives) * GIB
+}
+
+fn host_activations(run: &Run, stage: u64) -> f64 {
+    if run.offload.activations != Place::Cpu {
+        return 0.0;
+    }
+    let (first, last) = states::layers(run, stage);
+    let layer = activations::layer(run, LayerKind::Dense);
+    layer.host * (last - first) as f64 * in_flight(run, stage)
+}
+
+/// The worst moment of a stage.
+#[must_use]
+pub fn stage(run: &Run, stage: u64) -> Stage {
+    let own = states::parameters(run, stage);
+    let states = states::states(run, stage);
+    let mut worst = Stage {
+        parts: Parts::default(),
+        phase: Phase::Load,
+    };
+    let mut consider = |phase: Phase, parts: Parts| {
+        if parts.sum() > worst.parts.sum() {
+            worst = Stage { parts, phase };
+        }
+    };
+    let gathered = gathered(run, &own);
+    let (kept, live) = kept(run, stage);
+    let reference = reference(run, &own);
+    let base = Parts {
+        weights: states.weights + reference + cached_copies(run, &own),
+        optimizer: states.optimizer,
+        buffers: run.profile.workspace_gib * GIB + dequantized(run),
+        ..Parts::default()
+    };
+    let buffered = run.profile.gradient_buffer && run.trained.full;
+    let before = if buffered || (run.accumulation > 1 && !run.in_backward) {
+        states.gradients
+    } else {
+        0.0
+    };
+    let all = if run.in_backward {
+        // Each gradient is used and dropped: the largest is what is left.
+        largest(run) * states::each(run).gradient
+    } else {
+        states.gradients
+    };
+    let last = stage + 1 == run.pp;
+    let logits = if last { activations::logits(run) } else { 0.0 };
+    let head = if last { own.head_weights(run) } else { 0.0 };
+    let head_gradient = if last && run.trained.full && !buffered {
+        all.min(head_gradient(run))
+    } else {
+        0.0
+    };
+
+    consider(
+        Phase::Load,
+        Parts {
+            weights: base.weights,
+            buffers: base.buffers + run.profile.load_gib * GIB,
+            ..Parts::default()
+        },
+    );
+    consider(
+        Phase::Loss,
+        Parts {
+            gradients: before.max(head_gradient * chunked_head(run)),
+            activations: kept + handed(run),
+            logits,
+            buffers: base.buffers + gathered.layer.max(head),
+            ..base
+        },
+    );
+    consider(
+        Phase::Backward,
+        Parts {
+            gradients: before.max(head_gradient),
+            activations: kept + live,
+            buffers: base.buffers + gathered.layer + gathered.gradient,
+            ..base
+        },
+    );
+    consider(
+        Phase::BackwardEnd,
+        Parts {
+            gradients: all,
+            activations: live.max(handed(run)),
+            buffers: base.buffers + gathered.layer + gathered.gradient,
+            ..base
+        },
+    );
+    if run.offload.optimizer == Place::Gpu {
+        consider(
+            Phase::Step,
+            Parts {
+                gradients: all,
+                buffers: base.buffers + update_copies(run, &states),
+                ..base
+            },
+        );
+    }
+    if let Some(cache) = generation(run, stage) {
+        consider(
+            Phase::Generate,
+            Parts {
+                activations: cache,
+                gradients: 0.0,
+                ..base
+            },
+        );
+    }
+    worst
+}
+
+impl Parameters {
+    /// Bytes of the head as it is computed with, where it has to be gathered first.
+    fn head_weights(&self, run: &Run) -> f64 {
+        if run.sharding == Sharding::Zero3 && run.shards > 1 {
+            2.0 * (run.model.vocab * run.model.hidden) as f64 / run.tp as f64
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The head's gradient is there early when the loss is computed in chunks.
+const fn chunked_head(run: &Run) -> f64 {
+    match run.loss {
+        LossKernel::Plain => 0.0,
+        LossKernel::Chunked { .. } | LossKernel::FusedLinear => 1.0,
+    }
+}
+
+fn head_gradient(run: &Run) -> f64 {
+    let bytes = states::each(run).gradient.min(4.0);
+    bytes * (run.model.vocab * run.model.hidden) as f64 / run.tp as f64
+}
+
+/// The hidden state and its gradient, which pass from layer to layer.
+fn handed(run: &Run) -> f64 {
+    let split = if run.sequence_parallel {
+        run.tp as f64
+    } else {
+        1.0
+    };
+    2.0 * 2.0 * run.model.hidden as f64 * run.tokens() / split
+}
+
+/// What is kept at the end of the forward pass, and what the layer in work adds.
+fn kept(run: &Run, stage: u64) -> (f64, f64) {
+    let (first, last) = states::layers(run, stage);
+    let dense_until = if run.model.experts.is_some() {
+        run.model.dense_layers()
+    } else {
+        run.model.layers
+    };
+    let dense = last.min(dense_until).saturating_sub(first) as f64;
+    let sparse = (last - first) as f64 - dense;
+    let mut kept = 0.0;
+    let mut live: f64 = 0.0;
+    for (count, kind) in [(dense, LayerKind::Dense), (sparse, LayerKind::Experts)] {
+        if count > 0.0 {
+            let layer = activations::layer(run, kind);
+            kept += count * layer.kept;
+            live = live.max(layer.live);
+        }
+    }
+    let flight = in_flight(run, stage);
+    let embedded = if stage == 0 && run.model.learned_positions == 0 {
+        0.0
+    } else {
+        handed(run) / 2.0
+    };
+    // The gradients of a layer's values are there beside the values.
+    let gradients = backward_temporaries(run);
+    (kept * flight + embedded, live + gradients)
+}
+
+/// Gradients of the values of one block while it goes backward.
+fn backward_temporaries(run: &Run) -> f64 {
+    let tp = run.tp as f64;
+    let split = if run.sequence_parallel { tp } else { 1.0 };
+    let ffn = run.model.experts.map_or(run.model.ffn as f64, |experts| {
+        (experts.ffn * experts.top_k + experts.shared_ffn) as f64
+    });
+    let widest = (2.0 * ffn / tp).max((run.model.query_width() + 2 * run.model.hidden) as f64 / tp);
+    run.tokens() * 2.0 * (widest + 2.0 * run.model.hidden as f64 / split)
+}
+
+struct Gathered {
+    layer: f64,
+    gradient: f64,
+}
+
+/// Weights of whole layers that are there because a rank needs them now, and their gradient before it is shared out.
+fn gathered(run: &Run, own: &Parameters) -> Gathered {
+    if run.shards == 1 || run.sharding != Sharding::Zero3 {
+        return Gathered {
+            layer: 0.0,
+            gradient: 0.0,
+        };
+    }
+    let each = if run.trained.full {
+        2.0
+    } else {
+        states::quantized_bytes(run.quantization)
+    };
+    let layer = (own.matrices + own.experts) / own.layers.max(1.0);
+    Gathered {
+        layer: (1.0 + run.profile.prefetch) * layer * each,
+        gradient: if run.trained.full {
+            layer * run.profile.reduce_bytes
+        } else {
+            0.0
+        },
+    }
+}
+
+/// Copies in the number format of computing that live beside 32-bit weights which are not sharded.
+fn cached_copies(run: &Run, own: &Parameters) -> f64 {
+    if run.precision == Precision::Autocast && run.sharding != Sharding::Zero3 && run.trained.full {
+        2.0 * own.total()
+    } else {
+        0.0
+    }
+}
+
+fn reference(run: &Run, own: &Parameters) -> f64 {
+    let copies = match run.task {
+        _ if !run.trained.full => 0.0,
+        // Critic and reward model stand beside actor and reference.
+        Task::Ppo => 2.0,
+        _ if run.has_reference() => 1.0,
+        _ => 0.0,
+    };
+    let shards = if run.sharding == Sharding::Zero3 {
+        run.shards as f64
+    } else {
+        1.0
+    };
+    copies * 2.0 * own.total() / shards
+}
+
+/// The largest matrix of a quantized base, in 16 bits, while it is used.
+fn dequantized(run: &Run) -> f64 {
+    if run.quantization.is_some() {
+        2.0 * largest(run)
+    } else {
+        0.0
+    }
+}
+
+fn largest(run: &Run) -> f64 {
+    let model = &run.model;
+    let head = if run.trained.full {
+        model.vocab * model.hidden
+    } else {
+        0
+    };
+    (model.ffn * model.hidden).max(head) as f64 / run.tp as f64
+}
+
+/// What the optimizer copies when it works on all weights at once.
+fn update_copies(run: &Run, states: &States) -> f64 {
+    let in_one_kernel = matches!(
+        run.optimizer,
+        Optimizer::AdamWFused
+            | Optimizer::AdamW8bit
+            | Optimizer::AdamW4bit
+            | Optimizer::PagedAdamW8bit
+            | Optimizer::Lion8bit
+            | Optimizer::Lomo
+            | Optimizer::Sgd
+    );
+    let moments = states
+        .optimizer
+        .min(states.gradients.max(states.optimizer / 2.0));
+    if in_one_kernel {
+        0.0
+    } else {
+        run.profile.foreach_copies * moments
+    }
+}
+
+/// Weights for generation and their cache, where both share a GPU.
+fn generation(run: &Run, _stage: u64) -> Option<f64> {
+    if !matches!(run.task, Task::Ppo | Task::Grpo) || run.rollout.gpus.is_some() {
+        return None;
+    }
+    None
+}
+
+/// Whether the recomputation is stronger than another: used to order what to try.
+#[must_use]
+pub const fn strength(recompute: &Recompute) -> u8 {
+    match recompute {
+        Recompute::None => 0,
+        Recompute::Modules(_) => 1,
+        Recompute::PerOperation => 2,
+        Recompute::Layers { .. } => 3,
+        Recompute::Full => 4,
+    }
+}

@@ -1,0 +1,66 @@
+//! `antiphon plan`: what a training run needs, how fast it is and what it costs, from a config, from options, or for every
+//! row of a table. What is computed stands in `antiphon-planner`, what is read in `antiphon-import`; here are files and words.
+
+mod spec;
+mod table;
+mod text;
+
+use std::fs;
+use std::process::ExitCode;
+
+use antiphon_planner::answer::Answer;
+use antiphon_planner::profile::{self, Frameworks};
+use antiphon_planner::{PlanError, plan};
+
+use crate::cli::{Exit, PlanArgs};
+use crate::failure::Failure;
+use crate::render::{json, print};
+
+/// Runs `antiphon plan`.
+pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
+    let frameworks = frameworks(args)?;
+    if let Some(file) = &args.batch {
+        return table::batch(file, frameworks);
+    }
+    if let Some(file) = &args.validate {
+        return table::validate(file, frameworks, args.json);
+    }
+    let asked = spec::asked(args)?;
+    let mut plan = plan(&asked.spec, &asked.machine, frameworks).map_err(failure)?;
+    plan.assumptions.splice(0..0, asked.assumptions);
+    if args.json {
+        json(&Answer::from(&plan));
+    } else {
+        print(&text::answer(&plan));
+    }
+    Ok(if plan.memory.fits {
+        ExitCode::SUCCESS
+    } else {
+        Exit::Refused.into()
+    })
+}
+
+/// What frameworks do: what is compiled in, unless a file says otherwise.
+fn frameworks(args: &PlanArgs) -> Result<&'static Frameworks, Failure> {
+    let Some(file) = &args.frameworks else {
+        return Ok(profile::frameworks());
+    };
+    let unreadable = |why: String| {
+        let what = format!(
+            "`{}` can't be read as a table of frameworks",
+            file.display()
+        );
+        Failure::new(Exit::Usage, "AP0726", what)
+            .why(why)
+            .help("give a table in the form of the planner's own `catalog/frameworks.toml`")
+    };
+    let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    let frameworks = profile::parse(&text).map_err(|error| unreadable(error.to_string()))?;
+    // One table for the whole life of the program.
+    Ok(Box::leak(Box::new(frameworks)))
+}
+
+/// A plan that can't be made, in the form that every command has.
+pub(crate) fn failure(error: PlanError) -> Failure {
+    Failure::new(Exit::Refused, error.code(), error.to_string()).help(error.help())
+}

@@ -1,0 +1,239 @@
+//! A plan for people: what it needs, how fast it is, what was assumed.
+
+use std::fmt::Write as _;
+
+use antiphon_planner::Plan;
+use antiphon_planner::answer::{recompute_name, zero_stage};
+use antiphon_types::training::Quantization;
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// Characters of the longest bar.
+const BAR: f64 = 30.0;
+
+/// The whole answer.
+pub(super) fn answer(plan: &Plan) -> String {
+    let mut text = String::new();
+    head(&mut text, plan);
+    memory(&mut text, plan);
+    step(&mut text, plan);
+    assumed(&mut text, plan);
+    text
+}
+
+fn head(text: &mut String, plan: &Plan) {
+    let (run, memory) = (&plan.run, &plan.memory);
+    let parameters = run.model.parameters() as f64 / 1e9;
+    let trained = if run.trained.full {
+        "all of them trained".to_owned()
+    } else {
+        format!(
+            "{:.1} M of them trained",
+            run.trained.parameters as f64 / 1e6
+        )
+    };
+    let _ = writeln!(
+        text,
+        "{}: {parameters:.2} B parameters, {trained}{}",
+        run.model.name,
+        quantized(run.quantization)
+    );
+    let _ = writeln!(
+        text,
+        "{} x {}, {}",
+        run.gpus,
+        plan.machine.gpu.name,
+        run.profile.framework.name()
+    );
+    let _ = writeln!(text, "{}", layout(plan));
+    let (device, usable) = (memory.device / GIB, memory.usable / GIB);
+    let verdict = if memory.fits {
+        format!(
+            "fits: {device:.1} of {usable:.1} GiB, {:.1} GiB to spare",
+            usable - device
+        )
+    } else {
+        format!("does not fit: {device:.1} GiB are needed and {usable:.1} GiB are there")
+    };
+    let _ = writeln!(text, "{verdict}\n");
+}
+
+const fn quantized(quantization: Option<Quantization>) -> &'static str {
+    match quantization {
+        None => "",
+        Some(Quantization::Nf4) => ", the rest in 4 bits",
+        Some(Quantization::Nf4Double) => ", the rest in 4 bits with quantized scales",
+        Some(Quantization::Int8) => ", the rest in 8 bits",
+        Some(Quantization::Hqq4) => ", the rest in 4 bits (HQQ)",
+    }
+}
+
+fn layout(plan: &Plan) -> String {
+    let run = &plan.run;
+    let mut words = Vec::new();
+    for (name, value) in [
+        ("data", run.dp),
+        ("tensor", run.tp),
+        ("pipeline", run.pp),
+        ("context", run.cp),
+        ("expert", run.ep),
+    ] {
+        if value > 1 {
+            words.push(format!("{name} {value}"));
+        }
+    }
+    if run.shards > 1 {
+        words.push(format!(
+            "ZeRO-{} over {}",
+            zero_stage(run.sharding),
+            run.shards
+        ));
+    }
+    words.push(format!("recompute {}", recompute_name(&run.recompute)));
+    format!(
+        "{}; {} sequences of {} tokens a step: {} at once, {} times{}",
+        words.join(", "),
+        run.global(),
+        run.sequence,
+        run.micro,
+        run.accumulation,
+        if run.dp > 1 {
+            format!(", on {} replicas", run.dp)
+        } else {
+            String::new()
+        }
+    )
+}
+
+fn memory(text: &mut String, plan: &Plan) {
+    let memory = &plan.memory;
+    let stage = if plan.run.pp > 1 {
+        format!(" of stage {} of {}", memory.stage + 1, plan.run.pp)
+    } else {
+        String::new()
+    };
+    let _ = writeln!(
+        text,
+        "memory of a GPU, GiB, at its worst moment ({}{stage})",
+        memory.worst.phase.name()
+    );
+    let parts = memory.worst.parts;
+    let rows = [
+        ("weights", parts.weights),
+        ("gradients", parts.gradients),
+        ("optimizer states", parts.optimizer),
+        ("activations", parts.activations),
+        ("logits", parts.logits),
+        ("buffers", parts.buffers),
+        ("allocator and context", memory.device - memory.allocated),
+    ];
+    bars(
+        text,
+        rows.iter().map(|&(name, bytes)| (name, bytes / GIB)),
+        2,
+    );
+    let _ = writeln!(
+        text,
+        "  {:<24}{:>9.2}   allocated {:.2}, reserved {:.2}",
+        "as the driver shows it",
+        memory.device / GIB,
+        memory.allocated / GIB,
+        memory.reserved / GIB
+    );
+    if memory.host > 0.0 {
+        let _ = writeln!(
+            text,
+            "  {:<24}{:>9.2}   of a node",
+            "host memory",
+            memory.host / GIB
+        );
+    }
+    if memory.disk > 0.0 {
+        let _ = writeln!(
+            text,
+            "  {:<24}{:>9.2}   of a node",
+            "local disk",
+            memory.disk / GIB
+        );
+    }
+    text.push('\n');
+}
+
+fn bars<'a>(
+    text: &mut String,
+    rows: impl Iterator<Item = (&'a str, f64)> + Clone,
+    decimals: usize,
+) {
+    let most = rows.clone().map(|(_, value)| value).fold(0.0, f64::max);
+    for (name, value) in rows {
+        // Nothing is shown that would print as zero.
+        if value < 0.5 / 10_f64.powi(i32::try_from(decimals).unwrap_or(0)) {
+            continue;
+        }
+        let length = (value / most * BAR).round().clamp(0.0, BAR);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the bar's length"
+        )]
+        let bar = "█".repeat(length as usize);
+        let _ = writeln!(text, "  {name:<24}{value:>9.decimals$}   {bar}");
+    }
+}
+
+fn step(text: &mut String, plan: &Plan) {
+    let speed = &plan.speed;
+    let _ = writeln!(
+        text,
+        "a step: {}, {} tokens a second for each GPU, MFU {:.0} %",
+        duration(speed.step_ms),
+        thousands(speed.tokens_per_s_per_gpu),
+        100.0 * speed.mfu
+    );
+    bars(
+        text,
+        speed
+            .parts
+            .named()
+            .into_iter()
+            .map(|(name, ms)| (name, 100.0 * ms / speed.step_ms)),
+        0,
+    );
+    let _ = writeln!(
+        text,
+        "  (percent of the step; to make it faster: {})\n",
+        speed.bottleneck.help()
+    );
+}
+
+fn assumed(text: &mut String, plan: &Plan) {
+    if plan.assumptions.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "assumed");
+    for reason in plan.reasons() {
+        let _ = writeln!(text, "  {reason}");
+    }
+}
+
+/// `812 ms`, `4.2 s`, `3.1 min`.
+fn duration(ms: f64) -> String {
+    match ms {
+        ms if ms < 1_000.0 => format!("{ms:.0} ms"),
+        ms if ms < 120_000.0 => format!("{:.1} s", ms / 1_000.0),
+        ms => format!("{:.1} min", ms / 60_000.0),
+    }
+}
+
+/// `12,345`.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
