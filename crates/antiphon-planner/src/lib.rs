@@ -18,6 +18,7 @@ pub mod run;
 pub mod states;
 
 // The time of a step, and what follows from it.
+pub mod baseline;
 pub mod calibrate;
 pub mod checkpoint;
 pub mod communication;
