@@ -158,8 +158,6 @@ pub struct Passes {
     pub forward: Times,
     /// Backward, to inputs and weights.
     pub backward: Times,
-    /// Of the backward pass, what goes to weights: a zero-bubble schedule may put it off.
-    pub weights: f64,
     /// Forward again.
     pub again: Times,
 }
@@ -171,7 +169,6 @@ impl Passes {
         Self {
             forward: self.forward.times(count),
             backward: self.backward.times(count),
-            weights: self.weights * count,
             again: self.again.times(count),
         }
     }
@@ -182,7 +179,6 @@ impl Passes {
         Self {
             forward: self.forward.and(other.forward),
             backward: self.backward.and(other.backward),
-            weights: self.weights + other.weights,
             again: self.again.and(other.again),
         }
     }
@@ -271,7 +267,6 @@ impl<'a> Computer<'a> {
         Passes {
             forward,
             backward,
-            weights: if frozen { 0.0 } else { linear },
             again: self.again(forward, linear, kind),
         }
     }
@@ -590,7 +585,6 @@ impl<'a> Computer<'a> {
                 bandwidth: moved * 0.5,
                 host: 0.0,
             },
-            weights: if trained { product } else { 0.0 },
             again: Times::default(),
         }
     }

@@ -476,7 +476,7 @@ impl Step<'_> {
             again: passes.again.gpu(),
             forward: busy_f + host_f + moved + away / 2.0,
             backward: busy_b + host_b + moved + away / 2.0,
-            weights: passes.weights,
+            weights: (busy_b + host_b) * flops::weight_share(run),
         }
     }
 
