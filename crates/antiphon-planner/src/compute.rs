@@ -201,6 +201,8 @@ pub struct Computer<'a> {
     pub kernels: &'a Kernels,
     /// Tokens of a micro-batch on one rank, before tensor parallelism.
     pub tokens: f64,
+    /// Seconds that the host needs to start one kernel.
+    pub start: f64,
     /// Whether sequences that are shorter on average are joined to full length.
     pub packed: bool,
 }
@@ -221,6 +223,13 @@ impl<'a> Computer<'a> {
             kernels,
             tokens: (run.micro * (sequence + run.trained.prompt) * run.sequences_a_sample()) as f64
                 / run.cp as f64,
+            start: kernels.host_us
+                * 1e-6
+                * if machine.domain > machine.node {
+                    kernels.graphed
+                } else {
+                    1.0
+                },
             packed,
         }
     }
@@ -248,7 +257,7 @@ impl<'a> Computer<'a> {
         let copied = self.dequantizing(kind) + self.weight_sized();
         let adapters = self.adapters();
         let kernels = self.started(kind);
-        let host = kernels * self.kernels.host_us * 1e-6;
+        let host = kernels * self.start;
 
         let forward = Times {
             product: linear + adapters,
@@ -422,9 +431,9 @@ impl<'a> Computer<'a> {
         };
         let gated = model.mlp.matrices() == 3;
         let activation = if gated { mix(10.0, 6.0) } else { mix(8.0, 4.0) };
-        // Fused gates know no biases.
+        // Fused gates know no biases: split, clamped, weighed and added one after the other.
         let activation = if gated && model.biases == Biases::All {
-            activation + 16.0
+            activation + 40.0
         } else {
             activation
         };
