@@ -1,6 +1,6 @@
 //! Development aid.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "dev")]
-use antiphon_planner::{memory, profile, resolve, row};
+use antiphon_planner::{memory, profile, row};
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let frameworks: &'static profile::Frameworks = match args.get(2) {

@@ -1,8 +1,11 @@
-//! Scores plans against a table of measurements: `score measurements.csv [kernels.toml] [--rows]`.
+//! Scores plans against a table of measurements: `score measurements.csv [kernels.toml] [--rows] [--parts]`; the last tells what
+//! each step is spent on.
 
 #![expect(clippy::print_stdout, reason = "a command line prints its answer")]
 
-use antiphon_planner::{kernels, profile, row::Cells, score};
+use antiphon_planner::row::{self, Cells};
+use antiphon_planner::speed::speed_with;
+use antiphon_planner::{kernels, profile, resolve, score};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -10,10 +13,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("give a table of measurements".into());
     };
     let mut constants = kernels::constants().clone();
-    let mut show_rows = false;
+    let (mut show_rows, mut show_parts) = (false, false);
     for argument in rest {
         if argument == "--rows" {
             show_rows = true;
+        } else if argument == "--parts" {
+            show_parts = true;
         } else {
             constants = kernels::parse(&std::fs::read_to_string(argument)?)?;
         }
@@ -21,6 +26,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rows: Vec<Cells> = csv::Reader::from_path(table)?
         .deserialize()
         .collect::<Result<_, _>>()?;
+    if show_parts {
+        for cells in &rows {
+            let Ok(row) = row::read(cells) else { continue };
+            let Ok((run, _)) = resolve(&row.spec, &row.machine, profile::frameworks()) else {
+                continue;
+            };
+            let speed = speed_with(&run, &row.machine, &constants);
+            print!("{}\t{:.1} ms", cells["row_id"], speed.step_ms);
+            for (name, ms) in speed.parts.named() {
+                if ms > 0.005 * speed.step_ms {
+                    print!("\t{name} {ms:.1}");
+                }
+            }
+            println!();
+        }
+        return Ok(());
+    }
     let scored = score::speed(&rows, profile::frameworks(), &constants);
     if show_rows {
         for row in &scored {

@@ -27,9 +27,17 @@ impl Network {
     /// What collectives reach on a machine.
     #[must_use]
     pub fn new(machine: &Machine, kernels: &Kernels) -> Self {
+        // Without a link of their own, GPUs hand data on through host memory.
+        let own = machine.gpu.link.starts_with("NVLink ") || machine.gpu.link.contains("Fabric");
+        let own = own || machine.gpu.link.starts_with("NVLink-C2C");
+        let link = if own && !machine.gpu.link.contains("optional") {
+            kernels.link
+        } else {
+            kernels.host_link
+        };
         Self {
             domain: machine.domain.max(1) as f64,
-            link: machine.gpu.link_gb_s * 1e9 * kernels.link,
+            link: machine.gpu.link_gb_s * 1e9 * link,
             network: machine.inter_gb_s * 1e9 * kernels.network,
             link_s: kernels.link_us * 1e-6,
             network_s: kernels.network_us * 1e-6,
@@ -53,6 +61,15 @@ impl Network {
             return 0.0;
         }
         self.moved(group, bytes) + self.hops(group)
+    }
+
+    /// The same in buckets: each pays its own latency.
+    #[must_use]
+    pub fn gather_in(&self, group: Group, bytes: f64, bucket: f64) -> f64 {
+        if group.ranks <= 1.0 || bytes <= 0.0 {
+            return 0.0;
+        }
+        self.moved(group, bytes) + self.hops(group) * (bytes / bucket).max(1.0)
     }
 
     /// Every rank gets the sum of `bytes` of all: a ring, or a tree where that has less latency.

@@ -1,10 +1,10 @@
 //! Time that one GPU computes: products, attention, and what only moves bytes, for a block, the head and the update of the
 //! weights. Knows no other GPU.
 
-use antiphon_types::model::{Attention, LayerKind};
+use antiphon_types::model::{Attention, Biases, LayerKind};
 use antiphon_types::training::{
     AttentionKernel, LossKernel, Matmul, Module, Optimizer, Place, Precision, Quantization,
-    Recompute, Sharding,
+    Recompute, Sharding, Task,
 };
 
 use crate::catalog;
@@ -42,7 +42,10 @@ impl Rates {
         let measured = if gpu.measured_bf16_tflops > 0.0 {
             gpu.measured_bf16_tflops
         } else {
-            alike.map_or(sheet * silicon.ratio, |part| part.measured_bf16_tflops)
+            alike.map_or(
+                (sheet * silicon.ratio).min(gpu.watts * silicon.tflops_per_watt),
+                |part| part.measured_bf16_tflops,
+            )
         };
         // The clock under a power cap falls slower than the power.
         let clock = alike.map_or(1.0, |part| {
@@ -86,7 +89,7 @@ impl Rates {
             peak: sheet * 1e12,
             product: measured * 1e12 * clock * width * kernels.matmul,
             low: low * 1e12 * clock * width * kernels.matmul,
-            attention: measured * 1e12 * clock * width * attends * narrow,
+            attention: measured * 1e12 * clock * width * attends * narrow * kernels.attention,
             memory: gpu.memory_gb_s * 1e9 * kernels.memory,
         }
     }
@@ -199,20 +202,27 @@ pub struct Computer<'a> {
     pub kernels: &'a Kernels,
     /// Tokens of a micro-batch on one rank, before tensor parallelism.
     pub tokens: f64,
+    /// Whether sequences that are shorter on average are joined to full length.
+    pub packed: bool,
 }
 
 impl<'a> Computer<'a> {
     /// For a run on a machine.
     #[must_use]
     pub fn new(run: &'a Run, machine: &Machine, kernels: &'a Kernels, silicon: &Silicon) -> Self {
+        let packed = run.packing && matches!(run.task, Task::Ppo | Task::Grpo);
+        let sequence = if packed {
+            run.sequence
+        } else {
+            run.mean_sequence
+        };
         Self {
             run,
             rates: Rates::new(run, machine, kernels, silicon),
             kernels,
-            tokens: (run.micro
-                * (run.mean_sequence + run.trained.prompt)
-                * run.sequences_a_sample()) as f64
+            tokens: (run.micro * (sequence + run.trained.prompt) * run.sequences_a_sample()) as f64
                 / run.cp as f64,
+            packed,
         }
     }
 
@@ -236,7 +246,7 @@ impl<'a> Computer<'a> {
         let attention = self.attends();
         let moved = self.element_wise(kind);
         let cast = self.quantizing(kind);
-        let copied = self.dequantizing(kind);
+        let copied = self.dequantizing(kind) + self.weight_sized();
         let adapters = self.adapters();
         let kernels = self.started(kind);
         let host = kernels * self.kernels.host_us * 1e-6;
@@ -252,7 +262,8 @@ impl<'a> Computer<'a> {
             product: linear * if frozen { 1.0 } else { 2.0 } + 2.0 * adapters,
             attention: 2.5 * attention,
             bandwidth: 2.0 * moved + cast + copied,
-            host: 2.0 * host,
+            // The backward pass is started from C++, without modules and hooks.
+            host: 1.5 * host,
         };
         Passes {
             forward,
@@ -413,6 +424,12 @@ impl<'a> Computer<'a> {
         };
         let gated = model.mlp.matrices() == 3;
         let activation = if gated { mix(10.0, 6.0) } else { mix(8.0, 4.0) };
+        // Fused gates know no biases.
+        let activation = if gated && model.biases == Biases::All {
+            activation + 16.0
+        } else {
+            activation
+        };
         let feed_forward = match (kind, model.experts) {
             (LayerKind::Experts, Some(experts)) => {
                 let top_k = experts.top_k as f64;
@@ -429,9 +446,15 @@ impl<'a> Computer<'a> {
     /// Making low-precision inputs of products, forward or backward.
     fn quantizing(&self, kind: LayerKind) -> f64 {
         let run = self.run;
-        if run.matmul.is_none() {
+        let Some(numbers) = run.matmul else {
             return 0.0;
-        }
+        };
+        let bytes = match numbers {
+            Matmul::Fp8Tensor => self.kernels.quantize_bytes,
+            Matmul::Fp8Row => self.kernels.quantize_row_bytes,
+            Matmul::Mxfp8 => self.kernels.quantize_block_bytes,
+            Matmul::Nvfp4 => self.kernels.quantize_four_bytes,
+        };
         let model = &run.model;
         let tp = run.tp as f64;
         let ffn = match (kind, model.experts) {
@@ -441,7 +464,7 @@ impl<'a> Computer<'a> {
             _ => model.ffn as f64,
         };
         let values = 2.0 * model.hidden as f64 + (model.output_width() as f64 + ffn) / tp;
-        self.tokens * values * self.kernels.quantize_bytes / self.rates.memory
+        self.tokens * values * bytes / self.rates.memory
     }
 
     /// Making 16-bit copies of a block's quantized weights.
@@ -479,21 +502,54 @@ impl<'a> Computer<'a> {
             .sum()
     }
 
+    /// Adapters that make a matrix of the weight's size in every pass.
+    fn weight_sized(&self) -> f64 {
+        let run = self.run;
+        let Some(name) = run.trained.name.as_deref() else {
+            return 0.0;
+        };
+        let passes = weight_passes(name);
+        if passes == 0.0 {
+            return 0.0;
+        }
+        let weights: f64 = run
+            .trained
+            .adapted
+            .iter()
+            .map(|&target| {
+                let (input, output, count) = crate::run::widths(&run.model, target);
+                (input * output * count) as f64 / run.model.layers as f64
+            })
+            .sum();
+        8.0 * weights * passes / self.rates.memory
+    }
+
     /// Kernels that the host starts for one block, forward.
     fn started(&self, kind: LayerKind) -> f64 {
         let run = self.run;
-        let fused = if run.compile { 1.0 } else { self.kernels.fused };
-        let block = 40.0 + fused * (16.0 - 40.0);
+        // A block of modules without a compiler has some 45 operations; compiled, its products, attention and a few between.
+        let block = if run.compile { 16.0 } else { 45.0 };
+        let latent = match run.model.attention {
+            Attention::Grouped { .. } => 0.0,
+            Attention::Latent { .. } => 40.0,
+        };
         let experts = match kind {
             LayerKind::Dense => 0.0,
-            LayerKind::Experts => 20.0,
+            // Routing, ordering, exchanging and weighing.
+            LayerKind::Experts => 40.0,
         };
-        let adapters = 6.0 * run.trained.adapted.len() as f64;
+        // Llama-Adapter is a few more keys and values, not layers beside layers.
+        let adapters = if run.trained.name.as_deref() == Some("llama-adapter") {
+            0.0
+        } else {
+            self.kernels.adapter_kernels * run.trained.adapted.len() as f64
+        };
         let quantized = if run.quantization.is_some() {
             14.0
         } else {
             0.0
         };
+        let block = block + latent;
         block + experts + adapters + quantized
     }
 
@@ -614,6 +670,22 @@ pub fn updated(run: &Run) -> f64 {
     }
     let peers = (run.tp * run.dp * run.cp) as f64 / (run.ep * run.expert_tp) as f64;
     dense / run.shards as f64 + experts / peers.clamp(1.0, run.shards as f64)
+}
+
+/// How often an adapter sends 32-bit numbers of its weight's size through memory in a pass, where it does. Read from how each
+/// is computed, with sizes from the one published comparison of them.
+fn weight_passes(name: &str) -> f64 {
+    match name {
+        // A product, a sum or a rotation of the whole weight.
+        "hira" | "randlora" | "psoft" | "lily" | "peanut" | "oft" | "c3a" | "vblora" => 6.0,
+        // A transform back from frequencies.
+        "fourierft" | "waveft" => 24.0,
+        // The weight is kept as its singular vectors.
+        "osf" | "frod" => 40.0,
+        // Several rounds of block-wise rotations.
+        "boft" => 140.0,
+        _ => 0.0,
+    }
 }
 
 /// Bytes of a stored weight, as it is gathered or sent to the GPU for a pass.

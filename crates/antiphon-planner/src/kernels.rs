@@ -22,8 +22,12 @@ pub struct Kernels {
     pub memory: f64,
     /// Generation of attention kernels: 2 = `FlashAttention` 2, 3 = `FlashAttention` 3 or cuDNN.
     pub attention_version: f64,
+    /// What attention reaches, beside what its generation and the silicon do.
+    pub attention: f64,
     /// Microseconds of host time to start one kernel from Python.
     pub host_us: f64,
+    /// Operations that an adapter adds to a layer it is on, forward.
+    pub adapter_kernels: f64,
     /// Microseconds of host time to start one gather or scatter.
     pub collective_us: f64,
     /// Share of tensor-parallel traffic that is hidden behind products.
@@ -36,6 +40,12 @@ pub struct Kernels {
     pub contention: f64,
     /// Bytes moved for each value to make a low-precision input of a product.
     pub quantize_bytes: f64,
+    /// The same where each row has a scale: a second pass finds it.
+    pub quantize_row_bytes: f64,
+    /// The same where each block has a scale.
+    pub quantize_block_bytes: f64,
+    /// The same for 4 bits: rotated, and rounded at random.
+    pub quantize_four_bytes: f64,
     /// Bytes moved for each weight to make a 16-bit copy of a quantized one.
     pub dequantize_bytes: f64,
     /// How often the states go through memory in an update.
@@ -46,12 +56,26 @@ pub struct Kernels {
     pub jitter: f64,
     /// Share of a link inside a domain that collectives reach.
     pub link: f64,
+    /// Share of PCIe that collectives reach between GPUs that can't read each other's memory.
+    pub host_link: f64,
     /// Share of the network that collectives reach.
     pub network: f64,
     /// Microseconds of a hop inside a domain.
     pub link_us: f64,
     /// Microseconds of a hop between domains.
     pub network_us: f64,
+    /// Bytes of gradients or weights that travel together, in 10^6.
+    pub bucket_mb: f64,
+    /// 10^9 bytes a second of host memory that one GPU's share of the processors updates weights with.
+    pub host_gb_s: f64,
+    /// Share of the memory rate that a decode step reaches.
+    pub decode_memory: f64,
+    /// Milliseconds that a decode step has beside: scheduling, sampling, the host.
+    pub decode_ms: f64,
+    /// How often all weights travel when what generates gets new ones: sent, and made into its layout.
+    pub refit_passes: f64,
+    /// Seconds that a step has beside when answers are generated: waking up, environments, advantages.
+    pub rollout_s: f64,
 }
 
 /// What an architecture's silicon reaches.
@@ -60,6 +84,9 @@ pub struct Kernels {
 pub struct Silicon {
     /// Measured over data-sheet rate of large bf16 products, where nobody measured the part itself.
     pub ratio: f64,
+    /// 10^12 operations that a watt lets large bf16 products do, where power and not the clock bounds them.
+    #[serde(default = "unbounded")]
+    pub tflops_per_watt: f64,
     /// The same for 8 and 4 bits.
     pub low_ratio: f64,
     /// Share of the measured rate that `FlashAttention` 2 reaches at long sequences.
@@ -68,6 +95,10 @@ pub struct Silicon {
     pub attention_3: f64,
     /// Exponent of the clock under a power cap.
     pub power: f64,
+}
+
+const fn unbounded() -> f64 {
+    f64::INFINITY
 }
 
 /// All of it.

@@ -24,8 +24,10 @@ pub mod flops;
 pub mod kernels;
 pub mod offload;
 pub mod pipeline;
+pub mod rollout;
 pub mod score;
 pub mod speed;
+pub mod typical;
 
 pub use error::PlanError;
 pub use plan::{Plan, plan};

@@ -6,8 +6,6 @@ use crate::compute;
 use crate::kernels::Kernels;
 use crate::run::{Machine, Run};
 
-/// 10^9 bytes a second that one GPU's share of the host's processors updates weights with: `CPU-Adam` is bound by host memory.
-const HOST_GB_S: f64 = 40.0;
 /// Bytes of host memory that the update of a weight moves (Ren 2021: states and copy in 32 bits, gradient and weight in 16).
 const HOST_BYTES: f64 = 28.0;
 /// 10^9 bytes a second of one GPU's share of a node's local drives.
@@ -39,7 +37,8 @@ pub fn offloaded(run: &Run, machine: &Machine, kernels: &Kernels, tokens: f64) -
             Optimizer::Sgd | Optimizer::Lomo | Optimizer::Adafactor => 0.5,
             _ => 1.0,
         };
-        offloaded.update = updated * 4.0 / pcie + updated * HOST_BYTES * states / (HOST_GB_S * 1e9);
+        offloaded.update =
+            updated * 4.0 / pcie + updated * HOST_BYTES * states / (kernels.host_gb_s * 1e9);
         if run.offload.optimizer == Place::Disk {
             offloaded.update += updated * 24.0 / (DRIVE_GB_S * 1e9);
         }

@@ -53,6 +53,9 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
     let machine = machine(cells)?;
     let method_name = at("method");
     let rl = matches!(at("workload"), "grpo" | "dapo" | "ppo");
+    let generators = if rl { generators(cells) } else { None };
+    // A pipeline cuts the local batch into single sequences.
+    let local = at("notes").contains("micro_batch column is the local batch");
 
     let spec = TrainingSpec {
         model,
@@ -69,14 +72,20 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         matmul: matmul(at("precision")),
         batch: antiphon_types::training::Batch {
             sequence_length: number("seq_len"),
-            micro: number("micro_batch"),
-            accumulation: number("grad_accum"),
+            micro: if local {
+                Some(1)
+            } else {
+                number("micro_batch")
+            },
+            accumulation: number(if local { "micro_batch" } else { "grad_accum" }),
             global: number("global_batch"),
-            packing: (mean_length(at("notes")).is_some()).then_some(false),
-            mean_length: mean_length(at("notes")),
+            // Padded to the longest of a batch, and the cap is seldom reached.
+            packing: at("notes").contains("mean ~").then_some(false),
+            mean_length: named(at("other_metric"), "avg_seq_len=")
+                .or_else(|| mean_length(at("notes"))),
         },
         layout: antiphon_types::training::Layout {
-            gpus: number("n_gpus"),
+            gpus: number("n_gpus").map(|gpus| gpus - generators.unwrap_or(0)),
             sharding: sharding(at("shard")),
             shard_group: group(at("shard")),
             tp: number("tp"),
@@ -118,7 +127,7 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
             .then_some(true)
             .or_else(|| at("notes").contains("fused in backward").then_some(true)),
         length: antiphon_types::training::Length::default(),
-        rollout: rl.then(Rollout::default),
+        rollout: rl.then(|| rollout(cells, generators)),
     };
     let metric = at("mem_metric");
     Ok(Row {
@@ -137,17 +146,6 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         },
         last_stage: metric.contains("last global rank"),
     })
-}
-
-/// Reads `mean ~210 tokens`.
-fn mean_length(notes: &str) -> Option<u64> {
-    notes
-        .split("mean ~")
-        .nth(1)?
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()
 }
 
 /// Reads `2024-12` and `2024-12-31`.
@@ -385,6 +383,66 @@ fn method(cells: &Cells, name: &str) -> Method {
         },
         _ => Method::Full,
     }
+}
+
+/// A number after a name, as in `avg_seq_len=701 rollouts_per_step=512`.
+fn named(text: &str, name: &str) -> Option<u64> {
+    let digits = text.split(name).nth(1)?;
+    let end = digits
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+/// GPUs that only generate. Where answers may be some steps old, both sides have GPUs of their own; where it is not said how
+/// many, half, or what leaves a whole number of sequences to each that trains.
+fn generators(cells: &Cells) -> Option<u64> {
+    let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
+    if !at("notes").contains("-step off") {
+        return None;
+    }
+    let number = |column: &str| at(column).parse::<u64>().unwrap_or(1).max(1);
+    let (gpus, global) = (number("n_gpus"), number("global_batch"));
+    let replica = number("tp") * number("pp") * number("cp");
+    [2, 3, 4]
+        .into_iter()
+        .filter(|parts| gpus.is_multiple_of(parts * replica))
+        .map(|parts| gpus / parts)
+        .find(|trainers| global.is_multiple_of(trainers / replica))
+        .map(|trainers| gpus - trainers)
+}
+
+fn rollout(cells: &Cells, generators: Option<u64>) -> Rollout {
+    /// Tokens of a question of the usual mathematics data.
+    const PROMPT: u64 = 128;
+    let at = |column: &str| cells.get(column).map_or("", |cell| cell.trim());
+    let told = at("other_metric");
+    let longest = at("seq_len").parse::<u64>().ok();
+    Rollout {
+        prompts: named(told, "rollouts_per_step="),
+        answers: None,
+        prompt_tokens: Some(PROMPT),
+        answer_tokens: named(told, "avg_seq_len=").map(|all| all.saturating_sub(PROMPT)),
+        answer_tokens_max: longest.map(|all| all.saturating_sub(PROMPT)),
+        tp: named(told, "generation_tp_pp=["),
+        gpus: generators,
+        asynchronous: generators.is_some(),
+        reference: Some(true),
+        memory_permille: None,
+    }
+}
+
+/// Tokens of a sequence on average, where a table says `mean ~210 tokens`, or names a data set of which that is known.
+fn mean_length(notes: &str) -> Option<u64> {
+    // Alpaca's examples in its own template.
+    const ALPACA: u64 = 128;
+    let told = notes
+        .split("mean ~")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    told.or_else(|| {
+        (notes.contains("Alpaca") || notes.contains("unpacked dataset")).then_some(ALPACA)
+    })
 }
 
 fn virtual_tokens(text: &str, default: u64) -> u64 {

@@ -8,7 +8,7 @@ use crate::kernels::Constants;
 use crate::profile::Frameworks;
 use crate::row::{self, Cells};
 use crate::run::{Run, resolve};
-use crate::speed::{Speed, speed_with};
+use crate::speed::{self, Speed, speed_with};
 
 /// One row's answer beside what was measured.
 #[derive(Debug, Clone)]
@@ -98,7 +98,13 @@ fn speed_of(
     let answer = row::read(cells)
         .and_then(|row| {
             let (run, _) = resolve(&row.spec, &row.machine, frameworks)?;
-            Ok((speed_with(&run, &row.machine, constants), run))
+            let planned = if at(cells, "workload") == "one-layer" {
+                speed::block_ms(&run, &row.machine, constants) / 1e3
+            } else {
+                let speed = speed_with(&run, &row.machine, constants);
+                told(&speed, &run, quantity, at(cells, "flops_kind"))
+            };
+            Ok((planned, run.model.experts.is_some()))
         })
         .ok();
     Some(Scored {
@@ -109,12 +115,15 @@ fn speed_of(
             gpu: at(cells, "gpu").into(),
         },
         experts: answer.as_ref().map_or_else(
-            || named_as_experts(at(cells, "model")),
-            |(_, run)| run.model.experts.is_some(),
+            || {
+                named_as_experts(at(cells, "model"))
+                    || number("ep").is_some_and(|ranks| ranks > 1.0)
+            },
+            |&(_, experts)| experts,
         ),
         quantity,
         measured,
-        planned: answer.map(|(speed, run)| told(&speed, &run, quantity, at(cells, "flops_kind"))),
+        planned: answer.map(|(planned, _)| planned),
     })
 }
 

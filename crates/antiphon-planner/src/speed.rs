@@ -9,6 +9,7 @@ use crate::flops::{self, Convention};
 use crate::kernels::{self, Constants, Kernels};
 use crate::offload::{self, Offloaded};
 use crate::pipeline::{self, Stage};
+use crate::rollout;
 use crate::run::{Machine, Run};
 
 /// One optimizer step.
@@ -221,6 +222,23 @@ pub fn speed_with(run: &Run, machine: &Machine, constants: &Constants) -> Speed 
     planner.speed(machine)
 }
 
+/// Milliseconds of one block, forward and backward, for a micro-batch.
+#[must_use]
+pub fn block_ms(run: &Run, machine: &Machine, constants: &Constants) -> f64 {
+    let kernels = constants.framework(run.profile.framework);
+    let silicon = constants.architecture(&machine.gpu.architecture);
+    let computer = Computer::new(run, machine, kernels, silicon);
+    let step = Step {
+        run,
+        kernels,
+        network: Network::new(machine, kernels),
+        offloaded: Offloaded::default(),
+        computer,
+    };
+    let micro = step.micro(step.blocks(), 1.0);
+    1e3 * (micro.forward + micro.backward)
+}
+
 struct Step<'a> {
     run: &'a Run,
     kernels: &'a Kernels,
@@ -267,7 +285,7 @@ impl Step<'_> {
             (pace, average)
         };
 
-        let count = run.accumulation as f64;
+        let count = self.micro_batches();
         let mut parts = scaled(&pace.parts, count * 1e3);
         parts.bubble += 1e3
             * pipeline::bubble(
@@ -286,11 +304,24 @@ impl Step<'_> {
         parts.offload += 1e3 * self.offloaded.update;
         parts.scoring = 1e3 * count * self.reference(&pace);
         parts.rest = self.kernels.step_ms;
-        parts.jitter = parts.sum() * self.kernels.jitter * (run.gpus as f64).log2();
+        let mut again = 1e3 * count * pace.again;
+        let mut tokens = self.computer.tokens * run.cp as f64 * count * run.dp as f64;
+        let mut gpus = run.gpus as f64;
+        if matches!(run.task, Task::Ppo | Task::Grpo) {
+            let updates = rollout::updates(run) * rollout::trainings(run);
+            parts = scaled(&parts, updates);
+            again *= updates;
+            tokens *= rollout::updates(run);
+            self.roll(&mut parts, machine, &pace, count * rollout::updates(run));
+            let (generators, apart) = rollout::generators(run);
+            if apart {
+                gpus += generators;
+            }
+        }
+        parts.jitter = parts.sum() * self.kernels.jitter * gpus.log2();
 
         let step_ms = parts.sum();
-        let tokens = self.computer.tokens * run.cp as f64 * (run.accumulation * run.dp) as f64;
-        let per_gpu = tokens / run.gpus as f64;
+        let per_gpu = tokens / gpus;
         let operations = flops::training(run, Convention::Causal);
         let peak = self.computer.rates.peak;
         let tflops = operations * per_gpu / step_ms / 1e9;
@@ -298,7 +329,7 @@ impl Step<'_> {
         Speed {
             step_ms,
             parts,
-            recompute_ms: 1e3 * count * pace.again,
+            recompute_ms: again,
             floor_ms: operations * per_gpu / self.fastest(machine) * 1e3,
             tokens,
             tokens_per_s_per_gpu: per_gpu / step_ms * 1e3,
@@ -308,6 +339,38 @@ impl Step<'_> {
             bubble_fraction: parts.bubble / step_ms,
             bottleneck: self.bottleneck(&parts, tflops * 1e12 / peak * step_ms),
         }
+    }
+
+    /// Micro-batches of an update. Answers of a step are joined to full length: fewer of them, not shorter ones.
+    fn micro_batches(&self) -> f64 {
+        let run = self.run;
+        let each = run.accumulation as f64;
+        if self.computer.packed {
+            (each * run.mean_sequence as f64 / run.sequence as f64).max(1.0)
+        } else {
+            each
+        }
+    }
+
+    /// Adds what a step has beside training where answers are generated.
+    fn roll(&self, parts: &mut Parts, machine: &Machine, pace: &Micro, count: f64) {
+        let run = self.run;
+        let stages = run.pp as f64 - 1.0;
+        parts.scoring = 1e3 * rollout::scoring_passes(run) * (count + stages) * pace.forward;
+        let rolled = rollout::rolled(
+            run,
+            machine,
+            self.kernels,
+            &self.network,
+            self.computer.rates.product,
+        );
+        parts.generation = 1e3 * rolled.generation;
+        if run.rollout.asynchronous {
+            // Both run at once: only what the longer has more is waited for.
+            let training = parts.sum() - parts.generation;
+            parts.generation = (parts.generation - training).max(0.0);
+        }
+        parts.refit = 1e3 * rolled.refit;
     }
 
     /// The data sheet's rate in the run's own numbers.
@@ -431,7 +494,7 @@ impl Step<'_> {
         // A token goes once to a domain, and from there to its experts.
         let domains = (group.ranks / group.inside).max(1.0);
         let copies = (experts.top_k as f64).min(if domains > 1.0 {
-            domains * (1.0 - (1.0 - 1.0 / domains).powf(experts.top_k as f64)) + 1.0
+            domains * (1.0 - (1.0 - 1.0 / domains).powf(experts.top_k as f64))
         } else {
             experts.top_k as f64
         });
@@ -516,6 +579,14 @@ impl Step<'_> {
         }
         let hides = self.kernels.overlap_data;
         let contention = self.kernels.contention;
+        if run.pp > 1 {
+            // A pipeline keeps weights gathered and gradients whole until the last micro-batch.
+            let count = self.micro_batches();
+            return (
+                exposed(weights, forward.gpu() * hides, contention) / count,
+                exposed(gradients, backward.gpu() * hides, contention) / count,
+            );
+        }
         (
             exposed(weights, forward.gpu() * hides, contention),
             exposed(weights + gradients, backward.gpu() * hides, contention),
@@ -546,8 +617,9 @@ impl Step<'_> {
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 let shards = run.shards as f64;
                 let inner = self.network.group(shards, run.tp as f64);
+                let bucket = self.kernels.bucket_mb * 1e6;
                 let scatter = |bytes: f64| {
-                    let mut time = self.network.gather(inner, bytes);
+                    let mut time = self.network.gather_in(inner, bytes, bucket);
                     if ranks > shards {
                         let across = self.network.group(ranks / shards, run.tp as f64 * shards);
                         time += self.network.reduce(across, bytes / shards);
@@ -556,7 +628,7 @@ impl Step<'_> {
                 };
                 let gradients =
                     scatter(dense * wide) + self.network.gather(expert_ranks, experts * wide);
-                let weights = self.network.gather(inner, dense * 2.0)
+                let weights = self.network.gather_in(inner, dense * 2.0, bucket)
                     + self.network.gather(expert_ranks, experts * 2.0);
                 exposed(gradients, pace.backward * hides, contention)
                     + exposed(weights, pace.forward * hides, contention)
