@@ -264,44 +264,8 @@ pub fn accelerator(name: &str) -> Result<&'static Accelerator, Vec<&'static str>
         .ok_or_else(|| nearest(wanted, all.iter().map(|known| known.name.as_str())))
 }
 
-/// Sizes guessed from what a name says, as `27b` or `120B-A12B` do: the nearest known model with so many layers that the
-/// parameters are as many. With the name of that model.
-#[must_use]
-pub fn guessed(name: &str) -> Option<(ModelShape, &'static str)> {
-    let tail = plain(name.rsplit('/').next().unwrap_or(name));
-    let billions = |word: &str| word.strip_suffix('b')?.parse::<f64>().ok();
-    let told = sizes()
-        .iter()
-        .find(|(stem, _, _)| tail.contains(stem.as_str()));
-    let mut total = told.map(|&(_, total, _)| total);
-    let mut active = told.map(|&(_, _, active)| active);
-    for word in tail.split(['-', '_']) {
-        if let Some(size) = word.strip_prefix('a').and_then(billions) {
-            active = active.or(Some(size));
-        } else if let Some(size) = billions(word) {
-            total = total.or(Some(size));
-        }
-    }
-    let total = total? * 1e9;
-    let far = |known: &&KnownModel| {
-        let log = |a: f64, b: f64| (a / b).ln().abs();
-        log(known.parameters as f64, total)
-            + active.map_or(0.0, |active| 2.0 * log(known.active as f64, active * 1e9))
-    };
-    let near = models()
-        .iter()
-        .filter(|known| known.target && known.shape.experts.is_some() == active.is_some())
-        .min_by(|a, b| far(a).total_cmp(&far(b)))?;
-    let mut shape = near.shape.clone();
-    let ends = (shape.embedding() + shape.head()) as f64;
-    let layer = (near.parameters as f64 - ends) / shape.layers as f64;
-    shape.layers = (((total - ends) / layer).round() as u64).max(1);
-    shape.name = name.into();
-    Some((shape, near.shape.name.as_str()))
-}
-
 /// Parameters of models whose names don't say them, in 10^9: total and active.
-fn sizes() -> &'static [(String, f64, f64)] {
+pub(crate) fn sizes() -> &'static [(String, f64, f64)] {
     static SIZES: OnceLock<Vec<(String, f64, f64)>> = OnceLock::new();
     SIZES.get_or_init(|| {
         csv::Reader::from_reader(include_str!("../catalog/sizes.csv").as_bytes())

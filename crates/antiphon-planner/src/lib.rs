@@ -31,6 +31,7 @@ pub mod pipeline;
 pub mod rollout;
 pub mod score;
 pub mod speed;
+pub mod typical;
 
 pub use error::PlanError;
 pub use plan::{Plan, plan};

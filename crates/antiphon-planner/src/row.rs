@@ -79,7 +79,8 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
             },
             accumulation: number(if local { "micro_batch" } else { "grad_accum" }),
             global: number("global_batch"),
-            packing: (mean_length(at("notes")).is_some()).then_some(false),
+            // Padded to the longest of a batch, and the cap is seldom reached.
+            packing: at("notes").contains("mean ~").then_some(false),
             mean_length: named(at("other_metric"), "avg_seq_len=")
                 .or_else(|| mean_length(at("notes")))
                 .or_else(|| usual_length(at("notes"))),
@@ -146,17 +147,6 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
         },
         last_stage: metric.contains("last global rank"),
     })
-}
-
-/// Reads `mean ~210 tokens`.
-fn mean_length(notes: &str) -> Option<u64> {
-    notes
-        .split("mean ~")
-        .nth(1)?
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()
 }
 
 /// Reads `2024-12` and `2024-12-31`.

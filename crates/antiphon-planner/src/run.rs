@@ -11,6 +11,7 @@ use antiphon_types::training::{
 use crate::catalog::{self, Accelerator};
 use crate::error::PlanError;
 use crate::profile::{Frameworks, Profile, habits};
+use crate::typical;
 
 /// The hardware that a run is planned for.
 #[derive(Debug, Clone)]
@@ -198,7 +199,11 @@ pub fn resolve(
     frameworks: &'static Frameworks,
 ) -> Result<(Run, Vec<Assumption>), PlanError> {
     let mut assumed = Vec::new();
-    let mut model = model(&spec.model, &mut assumed)?;
+    let mut model = model(
+        &spec.model,
+        spec.layout.ep.is_some_and(|ep| ep > 1),
+        &mut assumed,
+    )?;
     let profile = habits(
         frameworks,
         spec.framework.unwrap_or(Framework::Transformers),
@@ -350,22 +355,25 @@ const fn precision_name(precision: Precision) -> &'static str {
     }
 }
 
-fn model(model: &Model, assumed: &mut Vec<Assumption>) -> Result<ModelShape, PlanError> {
+fn model(
+    model: &Model,
+    experts: bool,
+    assumed: &mut Vec<Assumption>,
+) -> Result<ModelShape, PlanError> {
     let name = match model {
         Model::Shape(shape) => return Ok((**shape).clone()),
         Model::Named(name) => name,
     };
     match catalog::model(name) {
         Ok(known) => Ok(known.shape.clone()),
-        Err(nearest) => match catalog::guessed(name) {
-            Some((shape, like)) => {
+        Err(nearest) => match typical::shape(name, experts) {
+            Some(shape) => {
+                let billions = shape.parameters() as f64 / 1e9;
                 assume(
                     assumed,
                     "model",
-                    format!("{} layers of {like}", shape.layers),
-                    format!(
-                        "`{name}` is not in the catalog, and its name says so many parameters; give its `config.json`"
-                    ),
+                    format!("sizes that are usual for {billions:.1} B parameters"),
+                    format!("`{name}` is not in the catalog; give its `config.json`"),
                 );
                 Ok(shape)
             }

@@ -167,12 +167,15 @@ fn model_of(name: &str) -> Result<Model, Failure> {
     if !name.ends_with(".json") {
         return Ok(Model::Named(name.into()));
     }
-    let shape = antiphon_import::model_config(&read(Path::new(name))?, name).map_err(|error| {
+    let config = antiphon_import::model_config(&read(Path::new(name))?, name).map_err(|error| {
         Failure::new(Exit::Refused, error.code(), error.to_string())
             .why(error.why())
             .help(error.help())
     })?;
-    Ok(Model::Shape(Box::new(shape)))
+    for warning in &config.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    Ok(Model::Shape(Box::new(config.shape)))
 }
 
 fn method_of(name: &str, args: &PlanArgs) -> Result<(Method, Option<Quantization>), Failure> {
