@@ -82,8 +82,7 @@ pub fn read(cells: &Cells) -> Result<Row, PlanError> {
             // Padded to the longest of a batch, and the cap is seldom reached.
             packing: at("notes").contains("mean ~").then_some(false),
             mean_length: named(at("other_metric"), "avg_seq_len=")
-                .or_else(|| mean_length(at("notes")))
-                .or_else(|| usual_length(at("notes"))),
+                .or_else(|| mean_length(at("notes"))),
         },
         layout: antiphon_types::training::Layout {
             gpus: number("n_gpus").map(|gpus| gpus - generators.unwrap_or(0)),
@@ -433,11 +432,17 @@ fn rollout(cells: &Cells, generators: Option<u64>) -> Rollout {
     }
 }
 
-/// Tokens of a sequence on average in a data set that notes name.
-fn usual_length(notes: &str) -> Option<u64> {
+/// Tokens of a sequence on average, where a table says `mean ~210 tokens`, or names a data set of which that is known.
+fn mean_length(notes: &str) -> Option<u64> {
     /// Alpaca's examples in its own template.
     const ALPACA: u64 = 128;
-    (notes.contains("Alpaca") || notes.contains("unpacked dataset")).then_some(ALPACA)
+    let told = notes
+        .split("mean ~")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    told.or_else(|| {
+        (notes.contains("Alpaca") || notes.contains("unpacked dataset")).then_some(ALPACA)
+    })
 }
 
 fn virtual_tokens(text: &str, default: u64) -> u64 {
