@@ -50,6 +50,7 @@ CONSTANTS: list[tuple[str, str, float, float]] = [
     ("framework.megatron", "host_us", 15, 90),
     ("framework.megatron", "overlap_tensor", 0.0, 0.8),
     ("framework.megatron-bridge", "host_us", 10, 60),
+    ("framework.megatron-bridge", "graphed", 0.2, 1.0),
     ("framework.megatron-bridge", "overlap_tensor", 0.0, 0.95),
     ("framework.megatron-bridge", "overlap_expert", 0.0, 0.95),
     ("framework.automodel", "overlap_expert", 0.0, 0.95),
