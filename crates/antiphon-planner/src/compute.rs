@@ -431,11 +431,12 @@ impl<'a> Computer<'a> {
         };
         let gated = model.mlp.matrices() == 3;
         let activation = if gated { mix(10.0, 6.0) } else { mix(8.0, 4.0) };
-        // Fused gates know no biases: split, clamped, weighed and added one after the other.
-        let activation = if gated && model.biases == Biases::All {
-            activation + 40.0
-        } else {
-            activation
+        // Fused gates know no biases: split, clamped, weighed and added one after the other. Low precision fuses them with its
+        // casts.
+        let activation = match (gated && model.biases == Biases::All, run.matmul) {
+            (true, None) => activation + 80.0,
+            (true, Some(_)) => activation + 24.0,
+            (false, _) => activation,
         };
         let feed_forward = match (kind, model.experts) {
             (LayerKind::Experts, Some(experts)) => {

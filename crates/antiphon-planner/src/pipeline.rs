@@ -178,9 +178,9 @@ impl<'a> Player<'a> {
         let mut played = vec![[[0_usize; 3]; 2]; count];
         loop {
             let mut first: Option<(f64, u8, usize, usize, Kind)> = None;
-            for stage in 0..count {
-                for lane in 0..self.lanes() {
-                    let [forward, backward, weights] = played[stage][lane];
+            for (stage, lanes) in played.iter().enumerate() {
+                for (lane, counts) in lanes.iter().enumerate().take(self.lanes()) {
+                    let &[forward, backward, weights] = counts;
                     let (before, most) = self.most(stage, lane);
                     let candidates = [
                         (Kind::Backward, backward, backward < forward, 0),
