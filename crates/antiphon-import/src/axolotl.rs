@@ -69,10 +69,13 @@ const KNOWN: Known = Known {
             "peft.weight_dtype",
             "weights quantized by another library; planned in 16 bits",
         ),
-        ("max_memory", "weights that do not fit move to the host"),
+        (
+            "max_memory",
+            "weights that do not fit move to the host; planned on the GPU",
+        ),
         (
             "gpu_memory_limit",
-            "weights that do not fit move to the host",
+            "weights that do not fit move to the host; planned on the GPU",
         ),
         (
             "resize_token_embeddings_to_32x",
@@ -84,9 +87,12 @@ const KNOWN: Known = Known {
         ),
         (
             "multipack_real_batches",
-            "batches of several rows when packing",
+            "batches of several rows when packing; planned as stated",
         ),
-        ("dynamic_checkpoint*", "checkpoints on request"),
+        (
+            "dynamic_checkpoint*",
+            "checkpoints on request; planned at intervals",
+        ),
         ("kd_*", "a teacher model; planned without"),
         ("diffusion*", "training by diffusion; planned as next token"),
     ]],

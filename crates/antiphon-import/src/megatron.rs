@@ -117,12 +117,14 @@ const MATTERS: &[(&str, &str)] = &[
         "is_hybrid_model",
         "state-space layers; planned as attention",
     ),
-    ("empty_unused_memory_level", "how much memory is held back"),
     (
         "overlap_moe_expert_parallel_comm",
         "two batches of experts at once; planned one after the other",
     ),
-    ("delay_wgrad_compute", "the order of the backward pass"),
+    (
+        "delay_wgrad_compute",
+        "the order of the backward pass; planned as usual",
+    ),
     ("hidden_dropout", "dropout keeps masks; planned without"),
     ("attention_dropout", "dropout keeps masks; planned without"),
     (
@@ -161,6 +163,7 @@ const SILENT: &[&str] = &[
     "dist_ckpt*",
     "distributed_*",
     "enable_*",
+    "empty_unused_memory_level",
     "end_weight_decay",
     "eod_*",
     "eval_*",

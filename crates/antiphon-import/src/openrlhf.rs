@@ -41,7 +41,7 @@ const MATTERS: &[(&str, &str)] = &[
     ),
     (
         "grad_accum_dtype",
-        "in which numbers gradients are added up",
+        "gradients are added up in other numbers; planned in 32 bits",
     ),
     (
         "critic_pretrain",
@@ -178,7 +178,7 @@ pub(crate) fn training(
     numbers(&mut options, &mut spec)?;
     batch(&mut options, &mut spec)?;
     if matches!(spec.task, Task::Ppo | Task::Grpo) {
-        rollout(&mut options, &mut spec)?;
+        rollout(&mut options, &mut spec, reading)?;
         let longest = spec.rollout.as_ref().and_then(trl::longest);
         spec.batch.sequence_length = spec.batch.sequence_length.or(longest);
     } else {
@@ -312,7 +312,11 @@ fn batch(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportErr
 }
 
 /// Roles: the actor's GPUs are those of the job where all share them, and vLLM's come on top where they do not.
-fn rollout(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportError> {
+fn rollout(
+    options: &mut Options,
+    spec: &mut TrainingSpec,
+    reading: &mut Reading<'_>,
+) -> Result<(), ImportError> {
     let mut role = |nodes: &str, gpus: &str| -> Result<u64, ImportError> {
         let nodes = options.count(nodes)?.unwrap_or(1);
         Ok(nodes.saturating_mul(options.count(gpus)?.unwrap_or(8)))
@@ -337,6 +341,11 @@ fn rollout(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportE
         gpus = gpus.saturating_add(critic);
     }
     gpus = gpus.saturating_add(reward);
+    if gpus > actor {
+        let effect = "roles have GPUs of their own; planned as if all of them shared all";
+        let warning = options.not_understood("actor_num_gpus_per_node", effect);
+        reading.warnings.push(warning);
+    }
     let asynchronous = options.on("async_train")?;
     let apart = engines.map(|engines| engines.saturating_mul(tp));
     let apart = if all && !asynchronous { None } else { apart };

@@ -52,6 +52,7 @@ impl Options {
         let (value, lines) = if text.trim_start().starts_with('{') {
             match json(text, file) {
                 Ok(value) => (value, Lines::in_json(text)),
+                Err(error) if file.to_ascii_lowercase().ends_with(".json") => return Err(error),
                 // A YAML text may begin with a brace as well.
                 Err(error) => match yaml(text, file) {
                     Ok(value) => (value, Lines::in_yaml(text)),
@@ -418,8 +419,14 @@ impl Options {
         }
     }
 
-    /// The error of two options that exclude each other.
+    /// The error of two options that exclude each other, or of one that needs another which is not set.
     pub(crate) fn clash(&self, name: &str, other: &str, why: &str) -> ImportError {
+        if !self.entries.contains_key(other) {
+            return self.bad(
+                name,
+                &format!("another value while `{other}` is not set: {why}"),
+            );
+        }
         ImportError::Contradiction {
             place: self.place(name),
             option: self.written(name),
@@ -549,21 +556,52 @@ pub(crate) fn plain(value: &Value) -> String {
 }
 
 fn json(text: &str, file: &str) -> Result<Value, ImportError> {
-    serde_json::from_str(text).map_err(|error| ImportError::Syntax {
-        place: Place::new(file, (error.line() as u64).max(1)),
-        reason: short(&error.to_string()),
-    })
+    serde_json::from_str(text)
+        .map_err(|error| syntax(file, (error.line() as u64).max(1), &error.to_string()))
 }
 
 fn yaml(text: &str, file: &str) -> Result<Value, ImportError> {
-    let syntax = |error: &serde_norway::Error| ImportError::Syntax {
-        place: Place::new(file, error.location().map_or(1, |at| at.line() as u64)),
-        reason: short(&error.to_string()),
+    let refused = |error: &serde_norway::Error| {
+        let message = error.to_string();
+        let line = error.location().map(|at| at.line() as u64);
+        let line = line.or_else(|| line_of_second(text, &message));
+        syntax(file, line.unwrap_or(1), &message)
     };
     let mut value: serde_norway::Value =
-        serde_norway::from_str(text).map_err(|error| syntax(&error))?;
-    value.apply_merge().map_err(|error| syntax(&error))?;
+        serde_norway::from_str(text).map_err(|error| refused(&error))?;
+    value.apply_merge().map_err(|error| refused(&error))?;
     Ok(from_yaml(value))
+}
+
+/// The error of a text that its parser refuses; where it does stands in front of what the parser says.
+fn syntax(file: &str, line: u64, message: &str) -> ImportError {
+    let reason = message.split(" at line ").next().unwrap_or(message);
+    ImportError::Syntax {
+        place: Place::new(file, line),
+        reason: short(reason),
+    }
+}
+
+/// The second line with a key, of which the parser only says that it is there twice.
+fn line_of_second(text: &str, message: &str) -> Option<u64> {
+    let key = message
+        .split("duplicate entry with key \"")
+        .nth(1)?
+        .split('"')
+        .next()?;
+    let begins = |line: &str| {
+        let rest = line
+            .trim_start()
+            .trim_start_matches(['"', '\''])
+            .strip_prefix(key);
+        rest.is_some_and(|rest| {
+            rest.trim_start_matches(['"', '\''])
+                .trim_start()
+                .starts_with(':')
+        })
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| begins(line));
+    lines.map(|(index, _)| index as u64 + 1).nth(1)
 }
 
 fn from_yaml(value: serde_norway::Value) -> Value {

@@ -52,7 +52,7 @@ pub(crate) fn targets(
     }
     if !unknown.is_empty() {
         let effect = format!(
-            "{} name no layer that is known; planned without them",
+            "{} name no layer that is known; left out",
             crate::error::quoted(&unknown)
         );
         reading.warnings.push(options.not_understood(name, &effect));

@@ -25,14 +25,17 @@ const MATTERS: &[(&str, &str)] = &[
         "answers are made by vLLM in the same process",
     ),
     ("device_map", "layers are spread over GPUs; planned on one"),
-    ("use_exact_model_name", "which stored weights are taken"),
+    (
+        "use_exact_model_name",
+        "which stored weights are taken; planned as named",
+    ),
     (
         "layers_to_transform",
         "adapters in some layers; planned in all",
     ),
     (
         "finetune_*",
-        "which parts of a model for pictures are trained",
+        "parts of a model for pictures; planned with its language model alone",
     ),
     (
         "float32_mixed_precision",

@@ -24,9 +24,15 @@ const MATTERS: &[(&str, &str)] = &[
         "quantizer.*",
         "quantization-aware training; planned without",
     ),
-    ("model.quantize_base_in_*", "how frozen weights are stored"),
+    (
+        "model.quantize_base_in_*",
+        "how frozen weights are stored; planned in 4 bits",
+    ),
     ("teacher_model.*", "a teacher model; planned without"),
-    ("model.use_clip_*", "parts of a model for pictures"),
+    (
+        "model.use_clip_*",
+        "parts of a model for pictures; planned with its language model alone",
+    ),
     (
         "ac_mode",
         "which activations are computed again; planned as all",

@@ -227,7 +227,7 @@ pub(crate) const MATTERS: &[(&str, &str)] = &[
     ),
     (
         "neftune_noise_alpha",
-        "noise on embeddings keeps a copy of them",
+        "noise on embeddings keeps a copy of them; planned without",
     ),
     (
         "optim_target_modules",
@@ -246,10 +246,6 @@ pub(crate) const MATTERS: &[(&str, &str)] = &[
         "sequences are split over GPUs; planned whole",
     ),
     ("tp_size>1", "matrices are split over GPUs; planned whole"),
-    (
-        "half_precision_backend",
-        "which library computes in 16 bits",
-    ),
     (
         "device_map",
         "layers are spread over GPUs; planned as data parallel",
@@ -283,6 +279,7 @@ pub(crate) const SILENT: &[&str] = &[
     "full_determinism",
     "gradient_checkpointing_kwargs*",
     "greater_is_better",
+    "half_precision_backend",
     "group_by_length",
     "hub_*",
     "ignore_data_skip",

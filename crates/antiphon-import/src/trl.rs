@@ -29,7 +29,10 @@ const MATTERS: &[(&str, &str)] = &[
         "steps_per_generation>1",
         "answers are made for several steps at once",
     ),
-    ("generation_batch_size", "how many answers are made at once"),
+    (
+        "generation_batch_size",
+        "how many answers are made at once; planned as one step's",
+    ),
     ("teacher_model*", "a teacher model; planned without"),
     ("judge", "a judge model; planned without"),
     ("config_name", "a model made from a config of its own"),

@@ -2,8 +2,8 @@
 
 use antiphon_types::model::Linear;
 use antiphon_types::training::{
-    AttentionKernel, Framework, LossKernel, Method, Model, Optimizer, Place as At, Precision,
-    Recompute, Rollout, Sharding, Task, TrainingSpec,
+    AttentionKernel, Framework, LossKernel, Method, Model, Module, Optimizer, Place as At,
+    Precision, Recompute, Rollout, Sharding, Task, TrainingSpec,
 };
 
 use crate::error::ImportError;
@@ -45,7 +45,7 @@ const MATTERS: &[(&str, &str)] = &[
     ),
     (
         "actor_rollout_ref.actor.megatron.override_transformer_config.*",
-        "what Megatron computes again",
+        "a setting of Megatron; planned as usual",
     ),
     (
         "actor_rollout_ref.rollout.multi_turn.enable",
@@ -313,6 +313,16 @@ fn of_megatron(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), Imp
     });
     spec.precision = Some(Precision::Mixed16);
     spec.optimizer = Some(Optimizer::AdamWFused);
+    // Megatron's own settings say what is computed again; the flag of the model does not reach it.
+    let settings = format!("{table}.override_transformer_config");
+    let granularity = options.choice(
+        &format!("{settings}.recompute_granularity"),
+        &[
+            ("full", Recompute::Full),
+            ("selective", Recompute::Modules(vec![Module::CoreAttn])),
+        ],
+    )?;
+    spec.recompute = Some(granularity.unwrap_or(Recompute::None));
     Ok(())
 }
 

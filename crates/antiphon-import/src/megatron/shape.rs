@@ -57,10 +57,17 @@ pub(super) fn shape(
         window: window(options)?,
         max_positions: longest,
     };
-    bounded(shape, |name| {
-        options.bad(name, "a size of a model that can be trained")
-    })
-    .map(Some)
+    let named = |name: &str| match name {
+        "num_hidden_layers" => "num_layers",
+        "intermediate_size" => "ffn_hidden_size",
+        "num_experts" => "num_experts",
+        "vocab_size" => "vocab_size",
+        "max_position_embeddings" => "max_position_embeddings",
+        "num_attention_heads" => "num_attention_heads",
+        _ => "hidden_size",
+    };
+    let bad = |name: &str| options.bad(named(name), "a size of a model that can be trained");
+    bounded(shape, bad).map(Some)
 }
 
 /// Four times the width; with a gate two thirds of that, in steps of 64.

@@ -55,7 +55,7 @@ fn options_become_what_they_mean() {
             method.lora.targets: ["q_proj","v_proj"]
             method.lora.whole: []
             method: not stated
-            warning[not-understood]: `a.yml`, line 5: `lora_target_modules: model.layers.[0-9]+.mlp` is not understood: `model.layers.[0-9]+.mlp` name no layer that is known; planned without them
+            warning[not-understood]: `a.yml`, line 5: `lora_target_modules: model.layers.[0-9]+.mlp` is not understood: `model.layers.[0-9]+.mlp` name no layer that is known; left out
         rl: dpo
             task: "dpo"
         rl: simpo

@@ -60,7 +60,7 @@ fn options_become_what_they_mean() {
             length.steps: 500
             length.epochs_permille: not stated
         upcast_layernorm: true
-            warning[not-understood]: `a.yaml`, line 7: `upcast_layernorm: true` is not understood: norms in 32 bits
+            warning[not-understood]: `a.yaml`, line 7: `upcast_layernorm: true` is not understood: norms in 32 bits; planned in 16
         cutof_len: 1
             warning[unknown-options]: `a.yaml`: `cutof_len` is not known here; is `cutoff_len` meant by `cutof_len` (line 7)?
     "#]].assert_eq(&changes(

@@ -140,8 +140,14 @@ fn sizes_become_a_shape() {
             model.shape.attention.grouped.kv_heads: not stated
             model.shape.attention.grouped.qk_norm: not stated
             model.shape.attention.grouped.sinks: not stated
-        --num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 --moe-layer-freq ([0]*1+[1]*23) --moe-shared-expert-intermediate-size 2048 --expert-model-parallel-size 8
-            error[AP0705]: `run.sh`, line 4: `moe_layer_freq` is `true`: expected 1, or a list that begins with the dense layers, such as `([0]*3+[1]*58)` | help: correct `moe_layer_freq`, or leave it out to have the tool's default
+        --num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 --moe-layer-freq '([0]*1+[1]*23)' --moe-shared-expert-intermediate-size 2048 --expert-model-parallel-size 8
+            layout.ep: 8
+            model.shape.experts.count: 16
+            model.shape.experts.dense_layers: 1
+            model.shape.experts.ffn: 1024
+            model.shape.experts.router_bias: true
+            model.shape.experts.shared_ffn: 2048
+            model.shape.experts.top_k: 4
         --window-size 127,0 --window-attn-skip-freq 2
             model.shape.window.full_every: 2
             model.shape.window.tokens: 128
@@ -157,7 +163,7 @@ fn sizes_become_a_shape() {
             "--position-embedding-type rope --untie-embeddings-and-output-weights",
             "--disable-bias-linear --add-qkv-bias --ffn-hidden-size 5632",
             "--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128",
-            "--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 --moe-layer-freq ([0]*1+[1]*23) --moe-shared-expert-intermediate-size 2048 --expert-model-parallel-size 8",
+            "--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 1024 --moe-layer-freq '([0]*1+[1]*23)' --moe-shared-expert-intermediate-size 2048 --expert-model-parallel-size 8",
             "--window-size 127,0 --window-attn-skip-freq 2",
             "--make-vocab-size-divisible-by 1 --tensor-model-parallel-size 2",
         ],
@@ -194,7 +200,7 @@ fn impossible_values_are_refused_with_their_line() {
         --micro-batch-size two
             error[AP0705]: `run.sh`, line 4: `micro_batch_size` is `two`: expected a whole number of at least 1 | help: correct `micro_batch_size`, or leave it out to have the tool's default
         --num-layers 1000000
-            error[AP0705]: `run.sh`, line 1: `num_hidden_layers` is ``: expected a size of a model that can be trained | help: correct `num_hidden_layers`, or leave it out to have the tool's default
+            error[AP0705]: `run.sh`, line 4: `num_layers` is `1000000`: expected a size of a model that can be trained | help: correct `num_layers`, or leave it out to have the tool's default
         --moe-layer-freq [1]*3 --num-experts 4
             error[AP0705]: `run.sh`, line 4: `moe_layer_freq` is `[1]*3`: expected 1, or a list that begins with the dense layers, such as `([0]*3+[1]*58)` | help: correct `moe_layer_freq`, or leave it out to have the tool's default
     "#]].assert_eq(&changes(

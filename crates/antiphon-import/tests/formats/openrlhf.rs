@@ -28,6 +28,7 @@ fn options_become_what_they_mean() {
             rollout.gpus: 2
             rollout.memory_permille: 950
             rollout.tp: 1
+            warning[not-understood]: `run.sh`, line 1: `actor_num_gpus_per_node: 4` is not understood: roles have GPUs of their own; planned as if all of them shared all
         --async_train --vllm_num_engines 8
             layout.gpus: 32
             rollout.asynchronous: true
@@ -134,7 +135,8 @@ fn commands_name_the_task() {
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
-    "#]].assert_eq(&changes(
+    "#]]
+    .assert_eq(&changes(
         "run.sh",
         "deepspeed --num_gpus 4 --module openrlhf.cli.train_@ --pretrain a/b-7b --bf16",
         &[

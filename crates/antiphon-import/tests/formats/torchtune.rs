@@ -161,7 +161,7 @@ fn impossible_values_are_refused_with_their_line() {
         dataset:;   packed: true
             error[AP0705]: `a.yaml`, line 6: `dataset.packed` is `true`: expected false, or `tokenizer.max_seq_len` set: packs have a length | help: correct `dataset.packed`, or leave it out to have the tool's default
         enable_activation_offloading: true
-            error[AP0706]: `a.yaml`, line 5: `enable_activation_offloading: true` does not go together with `enable_activation_checkpointing` (line 1) | why: what is moved to the host are the inputs of blocks that are computed again | help: take out `enable_activation_offloading: true` or `enable_activation_checkpointing`
+            error[AP0705]: `a.yaml`, line 5: `enable_activation_offloading` is `true`: expected another value while `enable_activation_checkpointing` is not set: what is moved to the host are the inputs of blocks that are computed again | help: correct `enable_activation_offloading`, or leave it out to have the tool's default
         optimizer:;   _component_: torch.optim.AdamW; optimizer_in_bwd: true; gradient_accumulation_steps: 4
             error[AP0706]: `a.yaml`, line 7: `optimizer_in_bwd: true` does not go together with `gradient_accumulation_steps: 4` (line 8) | why: gradients are gone after each pass | help: take out `optimizer_in_bwd: true` or `gradient_accumulation_steps: 4`
         tensor_parallel_dim: 0

@@ -77,7 +77,7 @@ fn options_become_what_they_mean() {
         auto_find_batch_size: true
             warning[not-understood]: `a.yaml`, line 4: `auto_find_batch_size: true` is not understood: the batch is halved until it fits; planned as stated
         neftune_noise_alpha: 5
-            warning[not-understood]: `a.yaml`, line 4: `neftune_noise_alpha: 5` is not understood: noise on embeddings keeps a copy of them
+            warning[not-understood]: `a.yaml`, line 4: `neftune_noise_alpha: 5` is not understood: noise on embeddings keeps a copy of them; planned without
         seed: 3; report_to: none; save_steps: 10; learning_rate: 1e-5
     "#]].assert_eq(&changes(
         "a.yaml",

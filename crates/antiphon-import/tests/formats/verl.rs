@@ -56,6 +56,7 @@ fn options_become_what_they_mean() {
             layout.tp: 4
             optimizer: "adam-w-fused"
             precision: "mixed16"
+            recompute: "none"
         actor_rollout_ref.actor.use_kl_loss=True
             rollout.reference: true
         actor_rollout_ref.rollout.tensor_model_parallel_size=4 actor_rollout_ref.rollout.gpu_memory_utilization=0.8
