@@ -350,11 +350,12 @@ fn adapter(
                 .push(options.not_understood("adapter", effect));
         }
         _ => {
-            let mut error = options.bad("adapter", "`lora` or `qlora`, or nothing");
-            if let ImportError::Value { nearest, .. } = &mut error {
-                *nearest = crate::options::nearest_of(&adapter, ["lora", "qlora"].into_iter());
-            }
-            return Err(error);
+            return Err(options
+                .bad("adapter", "`lora` or `qlora`, or nothing")
+                .suggest(crate::options::nearest_of(
+                    &adapter,
+                    ["lora", "qlora"].into_iter(),
+                )));
         }
     }
     if adapter == "qlora" && eight {
@@ -520,23 +521,15 @@ fn layout(
     spec: &mut TrainingSpec,
     reading: &mut Reading<'_>,
 ) -> Result<(), ImportError> {
-    let place = options.place("deepspeed");
+    let sharded = ["fsdp", "fsdp_version", "fsdp_config"];
+    let asked = |name: &&str| options.has(name) || options.under(&format!("{name}."));
+    if let (true, Some(name)) = (asked(&"deepspeed"), sharded.iter().find(|name| asked(name))) {
+        return Err(options.clash(name, "deepspeed", "both shard the same weights"));
+    }
     let zero = deepspeed::referenced(options, "deepspeed", spec, reading)?;
     let table = options.take_table("fsdp_config");
     let version = options.integer("fsdp_version", "1 or 2")?;
     let sharded = fsdp::words(options, "fsdp", spec, reading) || version.is_some();
-    if zero && (sharded || table.is_some()) {
-        let name = if options.has("fsdp") {
-            "fsdp"
-        } else {
-            "fsdp_version"
-        };
-        let mut error = options.clash(name, "deepspeed", "both shard the same weights");
-        if let ImportError::Contradiction { other_line, .. } = &mut error {
-            *other_line = place.line;
-        }
-        return Err(error);
-    }
     let sharded = sharded || table.is_some();
     if let Some(table) = table {
         fsdp::table(table, spec, reading)?;

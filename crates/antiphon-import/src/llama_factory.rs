@@ -289,7 +289,6 @@ fn quantized(options: &mut Options) -> Result<Option<Quantization>, ImportError>
         ("aqlm", false),
         ("quanto", false),
     ];
-    options.alias(&["quantization_type"], "quantization_type");
     options.choice("quantization_type", &[("nf4", ()), ("fp4", ())])?;
     if options.choice("quantization_method", &METHODS)? == Some(true) {
         return Ok(Some(Quantization::Hqq4));

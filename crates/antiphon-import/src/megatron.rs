@@ -527,11 +527,10 @@ fn divisions(
         let expected = "1: the model has no experts (`--num-experts`)";
         return Err(options.bad("expert_model_parallel_size", expected));
     }
-    if let Some(experts) = shape.experts {
-        if experts.count % ep != 0 {
-            let expected = format!("a divisor of {} experts", experts.count);
-            return Err(options.bad("expert_model_parallel_size", &expected));
-        }
+    let experts = shape.experts.map(|experts| experts.count);
+    if let Some(count) = experts.filter(|count| !count.is_multiple_of(ep)) {
+        let expected = format!("a divisor of {count} experts");
+        return Err(options.bad("expert_model_parallel_size", &expected));
     }
     if shape.heads() % tp != 0 {
         let expected = format!("a divisor of {} attention heads", shape.heads());

@@ -276,7 +276,6 @@ fn numbers(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportE
     } else {
         Recompute::None
     });
-    options.alias(&["flash_attn"], "flash_attn");
     let kernel = options.text("attn_implementation")?;
     options.value("flash_attn");
     spec.attention = Some(match kernel.as_deref() {

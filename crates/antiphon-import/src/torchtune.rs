@@ -400,7 +400,6 @@ fn layout(
 
 fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
     options.alias(&["grpo_samples", "grpo_size"], "grpo_samples");
-    options.alias(&["max_generated_tokens"], "max_generated_tokens");
     Ok(Rollout {
         prompts: options.count("forward_batch_size")?,
         answers: options.count("grpo_samples")?,

@@ -111,23 +111,22 @@ fn sharder(
     reading: &mut Reading<'_>,
 ) -> Result<Sharder, ImportError> {
     let launched = accelerate::launched(launch, options, spec, reading)?;
-    let has_zero = options.has("deepspeed") || options.under("deepspeed.");
+    let asked = |name: &str| options.has(name) || options.under(&format!("{name}."));
+    if asked("deepspeed") && options.has("fsdp") {
+        let why = "both shard the same weights";
+        return Err(options.clash("fsdp", "deepspeed", why));
+    }
     let zero = deepspeed::referenced(options, "deepspeed", spec, reading)?;
     let place = options.place("fsdp");
     let full = fsdp::words(options, "fsdp", spec, reading);
     let wrapped = options
         .value("fsdp_transformer_layer_cls_to_wrap")
         .is_some();
-    if full && has_zero {
-        let why = "both shard the same weights";
-        return Err(options.clash("fsdp", "deepspeed", why));
-    }
     let mut table = options.take_table("fsdp_config");
-    if table.is_none() && full {
-        if let Some(path) = options.text("fsdp_config")? {
-            let instead = "FSDP with its defaults";
-            table = reading.options(&place, "fsdp_config", &path, instead)?;
-        }
+    let path = options.text("fsdp_config")?;
+    if let (None, true, Some(path)) = (&table, full, path) {
+        let instead = "FSDP with its defaults";
+        table = reading.options(&place, "fsdp_config", &path, instead)?;
     }
     match table {
         Some(table) if full => fsdp::table(table, spec, reading)?,

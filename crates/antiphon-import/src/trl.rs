@@ -168,9 +168,9 @@ pub(crate) fn training(
         spec.batch.sequence_length = spec.batch.sequence_length.or(longest(&rollout));
         spec.rollout = Some(rollout);
     }
-    if trl && options.text("loss_type")?.as_deref() == Some("nll") {
-        spec.loss.get_or_insert(LossKernel::Plain);
-    } else if !trl {
+    // TRL's own loss has changed between versions: stated, or left to the plan.
+    let stated = options.text("loss_type")?.as_deref() == Some("nll");
+    if stated || !trl {
         spec.loss.get_or_insert(LossKernel::Plain);
     }
     options.finish(&KNOWN, &mut reading.warnings);
@@ -184,7 +184,7 @@ fn task(
     trl: bool,
     reading: &mut Reading<'_>,
 ) -> Result<Task, ImportError> {
-    const WORDS: [(&str, Task); 13] = [
+    const WORDS: [(&str, Task); 12] = [
         ("grpo", Task::Grpo),
         ("rloo", Task::Grpo),
         ("gspo", Task::Grpo),
@@ -195,25 +195,19 @@ fn task(
         ("ppo", Task::Ppo),
         ("reward", Task::RewardModel),
         ("pretrain", Task::Pretrain),
-        ("run_clm", Task::Pretrain),
         ("continued", Task::Pretrain),
         ("sft", Task::Sft),
     ];
-    // ORPO and CPO hold `po` of others in their names: the longest word first.
     for text in [launch.program.as_str(), options.file()] {
         let text = text.rsplit('/').next().unwrap_or(text).to_ascii_lowercase();
-        let mut parts = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let whole = text.contains("run_clm");
-        let found = WORDS.iter().find(|(word, _)| {
-            (whole && *word == "run_clm")
-                || parts
-                    .clone()
-                    .any(|part| part.split('_').any(|piece| piece == *word))
-        });
-        if let Some((_, task)) = found {
+        if text.contains("run_clm") {
+            return Ok(Task::Pretrain);
+        }
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let named = words.find_map(|word| WORDS.iter().find(|(name, _)| *name == word));
+        if let Some((_, task)) = named {
             return Ok(*task);
         }
-        let _ = parts.next();
     }
     if options.under("num_generations") || options.under("reward_funcs") {
         return Ok(Task::Grpo);

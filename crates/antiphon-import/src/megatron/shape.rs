@@ -93,14 +93,14 @@ fn attention(options: &mut Options, hidden: u64, heads: u64) -> Result<Attention
         });
     }
     let head_dim = options.count("kv_channels")?;
-    if head_dim.is_none() && hidden % heads != 0 {
+    if head_dim.is_none() && !hidden.is_multiple_of(heads) {
         let expected = format!("a divisor of the width {hidden}, or `--kv-channels` beside it");
         return Err(options.bad("num_attention_heads", &expected));
     }
     let grouped = options.on("group_query_attention")?;
     let groups = options.count("num_query_groups")?;
     let kv_heads = if grouped { groups.unwrap_or(1) } else { heads };
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         let expected = format!("a divisor of {heads} heads");
         return Err(options.bad("num_query_groups", &expected));
     }

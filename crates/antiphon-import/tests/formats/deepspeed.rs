@@ -96,17 +96,17 @@ fn impossible_values_are_refused_with_their_line() {
 
 #[test]
 fn a_trainer_and_its_deepspeed_config_have_to_agree() {
-    let base = "per_device_train_batch_size: 4\nnum_train_epochs: 1\ndeepspeed:\n  zero_optimization:\n    stage: 2\n@\n";
+    let base = "per_device_train_batch_size: 4\nnum_train_epochs: 1\ndeepspeed:\n  zero_optimization:\n    stage: 2\n  @\n";
     expect![[r#"
-          train_micro_batch_size_per_gpu: auto
-          train_micro_batch_size_per_gpu: 8
+        train_micro_batch_size_per_gpu: auto
+        train_micro_batch_size_per_gpu: 8
             error[AP0705]: `a.yaml`, line 6: `deepspeed.train_micro_batch_size_per_gpu` is `8`: expected `auto`, or 4 as the trainer's arguments have it | help: correct `deepspeed.train_micro_batch_size_per_gpu`, or leave it out to have the tool's default
     "#]].assert_eq(&changes(
         "a.yaml",
         base,
         &[
-            "  train_micro_batch_size_per_gpu: auto",
-            "  train_micro_batch_size_per_gpu: 8",
+            "train_micro_batch_size_per_gpu: auto",
+            "train_micro_batch_size_per_gpu: 8",
         ],
     ));
 }
