@@ -605,7 +605,7 @@ fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
         // TRL holds no reference model at beta 0, which is its default.
         reference: Some(beta.unwrap_or(0.0) > 0.0),
         memory_permille: memory,
-        asynchronous: false,
+        passes: Some(options.count("trl.num_iterations")?.unwrap_or(1)),
         ..Rollout::default()
     })
 }

@@ -199,6 +199,7 @@ pub(crate) fn training(
             answers: Some(1),
             answer_tokens_max: Some(options.count("max_new_tokens")?.unwrap_or(1024)),
             reference: Some(true),
+            passes: Some(options.count("ppo_epochs")?.unwrap_or(4)),
             ..Rollout::default()
         });
     }

@@ -28,16 +28,8 @@ const MATTERS: &[(&str, &str)] = &[
     ),
     ("deepcompile", "DeepCompile; planned without"),
     (
-        "deepspeed_enable_sleep",
-        "weights and states leave the GPU while answers are made; planned staying",
-    ),
-    (
         "freezing_actor_steps",
         "only the critic is trained at first; planned with both",
-    ),
-    (
-        "max_epochs>1",
-        "each batch is trained on several times; planned once",
     ),
     (
         "grad_accum_dtype",
@@ -350,8 +342,7 @@ fn rollout(
     let apart = if all && !asynchronous { None } else { apart };
     spec.layout.gpus = Some(gpus.saturating_add(apart.unwrap_or(0)));
     let memory = options.permille("vllm_gpu_memory_utilization")?;
-    options.value("vllm_enable_sleep");
-    options.value("ref_reward_offload");
+    let sleeps = options.on("vllm_enable_sleep")?;
     spec.rollout = Some(Rollout {
         prompts: Some(options.count("rollout_batch_size")?.unwrap_or(1024)),
         answers: Some(options.count("n_samples_per_prompt")?.unwrap_or(1)),
@@ -363,6 +354,11 @@ fn rollout(
         asynchronous,
         reference: Some(kl > 0.0),
         memory_permille: engines.map(|_| memory.unwrap_or(950)),
+        // vLLM sleeps only where it shares the others' GPUs.
+        gives_back: Some(sleeps && all),
+        trained_offload: Some(options.on("deepspeed_enable_sleep")?),
+        scoring_offload: Some(options.on("ref_reward_offload")?),
+        passes: Some(options.count("max_epochs")?.unwrap_or(1)),
     });
     Ok(())
 }

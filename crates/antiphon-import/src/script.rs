@@ -337,6 +337,7 @@ fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
         // With adapters the reference is the base itself.
         reference: Some(beta.unwrap_or(0.001) > 0.0),
         memory_permille: memory.or(fast.then_some(500)),
+        passes: Some(options.count("num_iterations")?.unwrap_or(1)),
         ..Rollout::default()
     })
 }

@@ -405,6 +405,7 @@ fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
         answers: options.count("grpo_samples")?,
         answer_tokens_max: options.count("max_generated_tokens")?,
         reference: Some(true),
+        passes: options.count("ppo_epochs")?,
         ..Rollout::default()
     })
 }

@@ -14,16 +14,8 @@ use crate::transformers::{self, Defaults};
 
 const MATTERS: &[(&str, &str)] = &[
     (
-        "num_iterations>1",
-        "each batch is trained on several times; planned once",
-    ),
-    (
         "lora_target_parameters",
         "adapters at experts; planned without",
-    ),
-    (
-        "num_ppo_epochs>1",
-        "PPO goes over each batch several times; planned once",
     ),
     (
         "steps_per_generation>1",
@@ -337,7 +329,12 @@ fn rollout(options: &mut Options, spec: &TrainingSpec) -> Result<Rollout, Import
         } else {
             None
         },
-        asynchronous: false,
+        gives_back: Some(options.on("vllm_enable_sleep_mode")?).filter(|_| vllm && !server),
+        passes: Some(if grpo {
+            options.count("num_iterations")?.unwrap_or(1)
+        } else {
+            options.count("num_ppo_epochs")?.unwrap_or(4)
+        }),
         ..Rollout::default()
     })
 }

@@ -65,6 +65,7 @@ fn options_become_what_they_mean() {
             rollout.answers: 16
             rollout.asynchronous: false
             rollout.memory_permille: 400
+            rollout.passes: 1
             rollout.prompt_tokens: 512
             rollout.reference: true
             rollout.tp: 2

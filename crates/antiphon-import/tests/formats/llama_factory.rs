@@ -107,6 +107,7 @@ fn stages_and_types_are_told_apart() {
             rollout.answer_tokens_max: 1024
             rollout.answers: 1
             rollout.asynchronous: false
+            rollout.passes: 4
             rollout.reference: true
             task: "ppo"
         stage: dpo

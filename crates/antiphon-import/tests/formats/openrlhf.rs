@@ -55,7 +55,7 @@ fn options_become_what_they_mean() {
             quantization: "nf4"
             method: not stated
         --max_epochs 2
-            warning[not-understood]: `run.sh`, line 1: `max_epochs: 2` is not understood: each batch is trained on several times; planned once
+            rollout.passes: 2
         --enable_ema
             warning[not-understood]: `run.sh`, line 1: `enable_ema: true` is not understood: a moving average of the weights; planned without
         --prompt_max_len 512 --generate_max_len 4096
@@ -93,9 +93,13 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.gives_back: not stated
+            rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.scoring_offload: not stated
+            rollout.trained_offload: not stated
         sft --pretrain_mode
             batch.sequence_length: 512
             layout.gpus: 4
@@ -103,18 +107,26 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.gives_back: not stated
+            rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.scoring_offload: not stated
+            rollout.trained_offload: not stated
         dpo --max_len 2048
             layout.gpus: 4
             task: "dpo"
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.gives_back: not stated
+            rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.scoring_offload: not stated
+            rollout.trained_offload: not stated
         kto
             batch.sequence_length: 512
             layout.gpus: 4
@@ -122,9 +134,13 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.gives_back: not stated
+            rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.scoring_offload: not stated
+            rollout.trained_offload: not stated
         rm
             batch.sequence_length: 512
             layout.gpus: 4
@@ -132,9 +148,13 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.gives_back: not stated
+            rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.scoring_offload: not stated
+            rollout.trained_offload: not stated
     "#]]
     .assert_eq(&changes(
         "run.sh",

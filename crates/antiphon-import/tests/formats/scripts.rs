@@ -34,6 +34,7 @@ fn calls_of_unsloth_become_what_they_mean() {
             rollout.answer_tokens_max: 512
             rollout.answers: 4
             rollout.asynchronous: false
+            rollout.passes: 1
             rollout.prompt_tokens: 256
             rollout.reference: true
             task: "grpo"

@@ -106,6 +106,7 @@ fn commands_and_scripts_name_the_task() {
             rollout.answer_tokens_max: 256
             rollout.answers: 4
             rollout.asynchronous: false
+            rollout.passes: 1
             rollout.prompt_tokens: 256
             rollout.reference: true
             task: "grpo"
@@ -113,7 +114,9 @@ fn commands_and_scripts_name_the_task() {
             rollout.answer_tokens_max: 256
             rollout.answers: 8
             rollout.asynchronous: false
+            rollout.gives_back: false
             rollout.memory_permille: 300
+            rollout.passes: 1
             rollout.reference: false
             task: "grpo"
             batch.sequence_length: not stated
@@ -121,14 +124,15 @@ fn commands_and_scripts_name_the_task() {
             rollout.answer_tokens_max: 256
             rollout.answers: 8
             rollout.asynchronous: false
+            rollout.passes: 2
             rollout.reference: false
             task: "grpo"
             batch.sequence_length: not stated
-            warning[not-understood]: `run.sh`, line 1: `num_iterations: 2` is not understood: each batch is trained on several times; planned once
         trl rloo
             rollout.answer_tokens_max: 256
             rollout.answers: 8
             rollout.asynchronous: false
+            rollout.passes: 1
             rollout.reference: false
             task: "grpo"
             batch.sequence_length: not stated
@@ -138,6 +142,7 @@ fn commands_and_scripts_name_the_task() {
         python ppo.py --response_length 100
             rollout.answer_tokens_max: 100
             rollout.asynchronous: false
+            rollout.passes: 4
             rollout.reference: true
             task: "ppo"
             batch.sequence_length: not stated

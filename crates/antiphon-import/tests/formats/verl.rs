@@ -46,7 +46,7 @@ fn options_become_what_they_mean() {
             offload.optimizer: "cpu"
             offload.parameters: "cpu"
         actor_rollout_ref.actor.fsdp_config.param_offload=True
-            warning[not-understood]: `run.sh`, line 1: `actor_rollout_ref.actor.fsdp_config.param_offload: True` is not understood: weights are on the host while answers are made; planned staying
+            warning[not-understood]: `run.sh`, line 1: `actor_rollout_ref.actor.fsdp_config.param_offload: True` is not understood: only a part of what is trained is on the host while answers are made; planned staying
         actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4
             layout.cp: 1
             layout.ep: 1
