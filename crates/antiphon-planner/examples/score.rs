@@ -5,7 +5,7 @@
 
 use antiphon_planner::row::{self, Cells};
 use antiphon_planner::speed::speed_with;
-use antiphon_planner::{kernels, profile, resolve, score};
+use antiphon_planner::{kernels, plan, profile, score};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if show_parts {
         for cells in &rows {
             let Ok(row) = row::read(cells) else { continue };
-            let Ok((run, _)) = resolve(&row.spec, &row.machine, profile::frameworks()) else {
+            let Ok(run) = plan(&row.spec, &row.machine, profile::frameworks()).map(|plan| plan.run)
+            else {
                 continue;
             };
             let speed = speed_with(&run, &row.machine, &constants);
@@ -61,14 +62,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
         }
     }
+    let with = |change: fn(&score::Scored) -> Option<f64>| -> Vec<score::Scored> {
+        scored
+            .iter()
+            .map(|row| score::Scored {
+                planned: change(row),
+                ..row.clone()
+            })
+            .collect()
+    };
+    let calibrated = score::calibrated(&scored);
     for (name, experts) in [("dense", false), ("experts", true)] {
+        for (who, rows) in [
+            ("one set of constants", &scored),
+            ("calibrated", &calibrated),
+            ("6ND at 40 %", &with(|row| row.rule_of_thumb)),
+            ("roofline", &with(|row| row.roofline)),
+        ] {
+            let summary = score::summarize(rows.iter().filter(|row| row.experts == experts));
+            println!(
+                "{name}, {who}: median {:.1} % p90 {:.1} % over {} groups",
+                100.0 * summary.median,
+                100.0 * summary.p90,
+                summary.groups.len()
+            );
+        }
         let summary = score::summarize(scored.iter().filter(|row| row.experts == experts));
-        println!(
-            "{name}: median {:.1} % p90 {:.1} % over {} groups",
-            100.0 * summary.median,
-            100.0 * summary.p90,
-            summary.groups.len()
-        );
         for (group, count, median, signed) in &summary.groups {
             println!(
                 "  {:5.1} % {:+6.1} % {count:4} {} | {} | {}",
@@ -79,6 +98,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 group.gpu
             );
         }
+    }
+    let sweeps = score::sweeps(&scored, 5);
+    let coefficients: Vec<f64> = sweeps.iter().map(|sweep| sweep.2).collect();
+    println!(
+        "rank inside {} sweeps of at least 5 rows: median {:.3}, lowest tenth {:.3}",
+        sweeps.len(),
+        score::quantile(coefficients.clone(), 0.5),
+        score::quantile(coefficients, 0.1)
+    );
+    for (name, count, coefficient) in sweeps.iter().filter(|sweep| sweep.2 < 0.9) {
+        println!("  {coefficient:.3} {count:4} {name}");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Time that one GPU computes: products, attention, and what only moves bytes, for a block, the head and the update of the
 //! weights. Knows no other GPU.
 
-use antiphon_types::model::{Attention, Biases, LayerKind};
+use antiphon_types::model::{Attention, Biases, LayerKind, Linear};
 use antiphon_types::training::{
     AttentionKernel, LossKernel, Matmul, Module, Optimizer, Place, Precision, Quantization,
     Recompute, Sharding, Task,
@@ -11,6 +11,9 @@ use crate::catalog;
 use crate::flops;
 use crate::kernels::{Kernels, Silicon};
 use crate::run::{Machine, Run, recomputes};
+
+/// Layers that an adapter is on which is known by size only: what most libraries adapt.
+const PROJECTED: [Linear; 2] = [Linear::QProj, Linear::VProj];
 
 /// Rates of one GPU in units a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -155,8 +158,6 @@ pub struct Passes {
     pub forward: Times,
     /// Backward, to inputs and weights.
     pub backward: Times,
-    /// Of the backward pass, what goes to weights: a zero-bubble schedule may put it off.
-    pub weights: f64,
     /// Forward again.
     pub again: Times,
 }
@@ -168,7 +169,6 @@ impl Passes {
         Self {
             forward: self.forward.times(count),
             backward: self.backward.times(count),
-            weights: self.weights * count,
             again: self.again.times(count),
         }
     }
@@ -179,7 +179,6 @@ impl Passes {
         Self {
             forward: self.forward.and(other.forward),
             backward: self.backward.and(other.backward),
-            weights: self.weights + other.weights,
             again: self.again.and(other.again),
         }
     }
@@ -202,6 +201,8 @@ pub struct Computer<'a> {
     pub kernels: &'a Kernels,
     /// Tokens of a micro-batch on one rank, before tensor parallelism.
     pub tokens: f64,
+    /// Seconds that the host needs to start one kernel.
+    pub start: f64,
     /// Whether sequences that are shorter on average are joined to full length.
     pub packed: bool,
 }
@@ -222,6 +223,13 @@ impl<'a> Computer<'a> {
             kernels,
             tokens: (run.micro * (sequence + run.trained.prompt) * run.sequences_a_sample()) as f64
                 / run.cp as f64,
+            start: kernels.host_us
+                * 1e-6
+                * if machine.domain > machine.node {
+                    kernels.graphed
+                } else {
+                    1.0
+                },
             packed,
         }
     }
@@ -249,7 +257,7 @@ impl<'a> Computer<'a> {
         let copied = self.dequantizing(kind) + self.weight_sized();
         let adapters = self.adapters();
         let kernels = self.started(kind);
-        let host = kernels * self.kernels.host_us * 1e-6;
+        let host = kernels * self.start;
 
         let forward = Times {
             product: linear + adapters,
@@ -268,7 +276,6 @@ impl<'a> Computer<'a> {
         Passes {
             forward,
             backward,
-            weights: if frozen { 0.0 } else { linear },
             again: self.again(forward, linear, kind),
         }
     }
@@ -424,9 +431,9 @@ impl<'a> Computer<'a> {
         };
         let gated = model.mlp.matrices() == 3;
         let activation = if gated { mix(10.0, 6.0) } else { mix(8.0, 4.0) };
-        // Fused gates know no biases.
+        // Fused gates know no biases: split, clamped, weighed and added one after the other.
         let activation = if gated && model.biases == Biases::All {
-            activation + 16.0
+            activation + 40.0
         } else {
             activation
         };
@@ -512,9 +519,7 @@ impl<'a> Computer<'a> {
         if passes == 0.0 {
             return 0.0;
         }
-        let weights: f64 = run
-            .trained
-            .adapted
+        let weights: f64 = PROJECTED
             .iter()
             .map(|&target| {
                 let (input, output, count) = crate::run::widths(&run.model, target);
@@ -538,12 +543,13 @@ impl<'a> Computer<'a> {
             // Routing, ordering, exchanging and weighing.
             LayerKind::Experts => 40.0,
         };
-        // Llama-Adapter is a few more keys and values, not layers beside layers.
-        let adapters = if run.trained.name.as_deref() == Some("llama-adapter") {
-            0.0
-        } else {
-            self.kernels.adapter_kernels * run.trained.adapted.len() as f64
+        let adapted = match run.trained.name.as_deref() {
+            // Keys and values in front, or embeddings: nothing beside layers.
+            Some("llama-adapter" | "prefix-tuning" | "prompt-tuning" | "p-tuning") => 0,
+            Some(_) => PROJECTED.len(),
+            None => run.trained.adapted.len(),
         };
+        let adapters = self.kernels.adapter_kernels * adapted as f64;
         let quantized = if run.quantization.is_some() {
             14.0
         } else {
@@ -588,7 +594,6 @@ impl<'a> Computer<'a> {
                 bandwidth: moved * 0.5,
                 host: 0.0,
             },
-            weights: if trained { product } else { 0.0 },
             again: Times::default(),
         }
     }

@@ -151,3 +151,14 @@ pub fn recomputed(run: &Run) -> f64 {
         Recompute::PerOperation => 0.5,
     }
 }
+
+/// Share of a backward pass, recomputation included, that goes to weights: what a zero-bubble schedule may put off.
+#[must_use]
+pub fn weight_share(run: &Run) -> f64 {
+    if !run.trained.full {
+        return 0.0;
+    }
+    let forward = forward(run, run.mean_sequence as f64);
+    let again = recomputed(run) * (forward.blocks + forward.attention);
+    forward.blocks / (2.0 * forward.blocks + 2.5 * forward.attention + again)
+}

@@ -26,6 +26,8 @@ pub struct Kernels {
     pub attention: f64,
     /// Microseconds of host time to start one kernel from Python.
     pub host_us: f64,
+    /// Share of host time that is left on machines whose domain spans nodes: recipes for them capture graphs.
+    pub graphed: f64,
     /// Operations that an adapter adds to a layer it is on, forward.
     pub adapter_kernels: f64,
     /// Microseconds of host time to start one gather or scatter.

@@ -17,9 +17,13 @@ pub mod row;
 pub mod run;
 pub mod states;
 
-// The time of a step.
+// The time of a step, and what follows from it.
+pub mod baseline;
+pub mod calibrate;
+pub mod checkpoint;
 pub mod communication;
 pub mod compute;
+pub mod cost;
 pub mod flops;
 pub mod kernels;
 pub mod offload;

@@ -434,7 +434,7 @@ fn rollout(cells: &Cells, generators: Option<u64>) -> Rollout {
 
 /// Tokens of a sequence on average, where a table says `mean ~210 tokens`, or names a data set of which that is known.
 fn mean_length(notes: &str) -> Option<u64> {
-    // Alpaca's examples in its own template.
+    /// Alpaca's examples in its own template.
     const ALPACA: u64 = 128;
     let told = notes
         .split("mean ~")

@@ -538,12 +538,7 @@ fn layout(
 ) -> Result<Settled, PlanError> {
     let layout = &spec.layout;
     let one = |value: Option<u64>| value.unwrap_or(1).max(1);
-    let (tp, pp, cp, ep) = (
-        one(layout.tp),
-        one(layout.pp),
-        one(layout.cp),
-        one(layout.ep),
-    );
+    let (tp, pp, cp) = (one(layout.tp), one(layout.pp), one(layout.cp));
     let gpus = layout.gpus.unwrap_or_else(|| {
         let least = tp * pp * cp;
         assume(
@@ -563,6 +558,32 @@ fn layout(
             layers: model.layers,
         });
     }
+    let ep = layout.ep.map_or_else(
+        || {
+            // NeMo AutoModel always splits experts.
+            let Some(experts) = model
+                .experts
+                .filter(|_| profile.framework == Framework::Automodel && gpus > 1)
+            else {
+                return 1;
+            };
+            let ranks = gpus / pp;
+            let taken = (1..=ranks.min(experts.count))
+                .rev()
+                .find(|ranks_each| {
+                    ranks.is_multiple_of(*ranks_each) && experts.count.is_multiple_of(*ranks_each)
+                })
+                .unwrap_or(1);
+            assume(
+                assumed,
+                "expert parallelism",
+                taken.to_string(),
+                "the framework splits experts over all ranks that it can",
+            );
+            taken
+        },
+        |ep| ep.max(1),
+    );
     if let Some(experts) = model.experts
         && experts.count % ep != 0
     {

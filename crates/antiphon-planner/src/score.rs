@@ -4,10 +4,15 @@
 use std::collections::BTreeMap;
 
 use crate::flops::{self, Convention};
+use antiphon_types::training::Framework;
+
+use crate::baseline;
+use crate::calibrate::{Attempt, Calibration};
 use crate::kernels::Constants;
+use crate::plan;
 use crate::profile::Frameworks;
 use crate::row::{self, Cells};
-use crate::run::{Run, resolve};
+use crate::run::{Machine, Run};
 use crate::speed::{self, Speed, speed_with};
 
 /// One row's answer beside what was measured.
@@ -25,6 +30,14 @@ pub struct Scored {
     pub measured: f64,
     /// What is planned; none where the row has no answer.
     pub planned: Option<f64>,
+    /// What `6 N D` at 40 % of the data sheet's rate would say.
+    pub rule_of_thumb: Option<f64>,
+    /// What a roofline with fixed shares would say.
+    pub roofline: Option<f64>,
+    /// The library, and the planned step that the answer was read from.
+    pub step: Option<(Framework, Speed)>,
+    /// Rows of the same model with the same library: a sweep.
+    pub sweep: String,
 }
 
 /// What rows are compared within first.
@@ -97,16 +110,28 @@ fn speed_of(
 
     let answer = row::read(cells)
         .and_then(|row| {
-            let (run, _) = resolve(&row.spec, &row.machine, frameworks)?;
-            let planned = if at(cells, "workload") == "one-layer" {
-                speed::block_ms(&run, &row.machine, constants) / 1e3
-            } else {
-                let speed = speed_with(&run, &row.machine, constants);
-                told(&speed, &run, quantity, at(cells, "flops_kind"))
-            };
-            Ok((planned, run.model.experts.is_some()))
+            let run = plan::plan(&row.spec, &row.machine, frameworks)?.run;
+            let speed = speed_with(&run, &row.machine, constants);
+            Ok((row.machine, run, speed))
         })
         .ok();
+    let one_layer = at(cells, "workload") == "one-layer";
+    let planned = answer.as_ref().map(|(machine, run, speed)| {
+        if one_layer {
+            speed::block_ms(run, machine, constants) / 1e3
+        } else {
+            told(speed, run, quantity, at(cells, "flops_kind"))
+        }
+    });
+    // Others tell tokens a second; what the row tells follows as ours does from ours.
+    let others = |tokens: fn(&Run, &Machine) -> f64| {
+        let (machine, run, speed) = answer.as_ref()?;
+        let faster = tokens(run, machine) / speed.tokens_per_s_per_gpu;
+        planned.map(|planned| match quantity {
+            Quantity::Tokens | Quantity::Tflops => planned * faster,
+            Quantity::Step | Quantity::Micro => planned / faster,
+        })
+    };
     Some(Scored {
         row: at(cells, "row_id").into(),
         group: Group {
@@ -119,11 +144,25 @@ fn speed_of(
                 named_as_experts(at(cells, "model"))
                     || number("ep").is_some_and(|ranks| ranks > 1.0)
             },
-            |&(_, experts)| experts,
+            |(_, run, _)| run.model.experts.is_some(),
         ),
         quantity,
         measured,
-        planned: answer.map(|(planned, _)| planned),
+        planned,
+        rule_of_thumb: others(baseline::rule_of_thumb),
+        roofline: others(baseline::roofline),
+        step: answer
+            .as_ref()
+            .filter(|_| !one_layer)
+            .map(|(_, run, speed)| (run.profile.framework, *speed)),
+        sweep: format!(
+            "{} {} {} {} {:?}",
+            at(cells, "source"),
+            at(cells, "model"),
+            at(cells, "gpu"),
+            at(cells, "method"),
+            quantity
+        ),
     })
 }
 
@@ -156,6 +195,71 @@ fn told(speed: &Speed, run: &Run, quantity: Quantity, kind: &str) -> f64 {
             flops::training(run, convention) * speed.tokens_per_s_per_gpu / 1e12
         }
     }
+}
+
+/// The same rows with the factors that the other rows of their GPU type and library tell: each row is planned without itself.
+#[must_use]
+pub fn calibrated(scored: &[Scored]) -> Vec<Scored> {
+    let of = |row: &Scored| {
+        row.step
+            .map(|(framework, _)| (framework, row.group.gpu.clone()))
+    };
+    scored
+        .iter()
+        .map(|row| {
+            let others: Vec<Attempt> = scored
+                .iter()
+                .filter(|other| other.row != row.row && of(other).is_some() && of(other) == of(row))
+                .filter_map(Scored::attempt)
+                .collect();
+            let mut row = row.clone();
+            if let (Some((_, step)), Some(planned)) = (row.step, row.planned)
+                && others.len() >= 3
+            {
+                let slower = Calibration::of(&others).step_ms(&step) / step.step_ms;
+                row.planned = Some(match row.quantity {
+                    Quantity::Tokens | Quantity::Tflops => planned / slower,
+                    Quantity::Step | Quantity::Micro => planned * slower,
+                });
+            }
+            row
+        })
+        .collect()
+}
+
+impl Scored {
+    /// The row as an attempt: its step as it was measured.
+    fn attempt(&self) -> Option<Attempt> {
+        let (_, planned) = self.step?;
+        let slower = match self.quantity {
+            Quantity::Tokens | Quantity::Tflops => self.planned? / self.measured,
+            Quantity::Step | Quantity::Micro => self.measured / self.planned?,
+        };
+        Some(Attempt {
+            planned,
+            step_ms: planned.step_ms * slower,
+            peak_bytes: None,
+        })
+    }
+}
+
+/// Rank correlation inside each sweep of at least so many rows: the name of the sweep, its rows, Spearman's coefficient.
+#[must_use]
+pub fn sweeps(scored: &[Scored], least: usize) -> Vec<(String, usize, f64)> {
+    let mut sweeps: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for row in scored {
+        if let Some(planned) = row.planned {
+            sweeps
+                .entry(&row.sweep)
+                .or_default()
+                .push((planned, row.measured));
+        }
+    }
+    sweeps
+        .into_iter()
+        .filter(|(_, pairs)| pairs.len() >= least)
+        .map(|(name, pairs)| (name.to_string(), pairs.len(), spearman(&pairs)))
+        .collect()
 }
 
 /// Errors over groups.

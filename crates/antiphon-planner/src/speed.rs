@@ -109,6 +109,22 @@ impl Parts {
         ]
     }
 
+    /// The same with a factor on what one GPU does alone and one on what travels between GPUs.
+    #[must_use]
+    pub fn scaled(&self, alone: f64, between: f64) -> Self {
+        let own = scaled(self, alone);
+        let far = scaled(self, between);
+        Self {
+            tensor: far.tensor,
+            data: far.data,
+            context: far.context,
+            expert: far.expert,
+            pipeline: far.pipeline,
+            refit: far.refit,
+            ..own
+        }
+    }
+
     /// Milliseconds between GPUs.
     #[must_use]
     pub fn communication(&self) -> f64 {
@@ -460,7 +476,7 @@ impl Step<'_> {
             again: passes.again.gpu(),
             forward: busy_f + host_f + moved + away / 2.0,
             backward: busy_b + host_b + moved + away / 2.0,
-            weights: passes.weights,
+            weights: (busy_b + host_b) * flops::weight_share(run),
         }
     }
 

@@ -82,6 +82,13 @@ fn scaled(near: &ModelShape, name: &str, total: f64, active: f64) -> ModelShape 
         if let Some(experts) = &mut shape.experts {
             experts.count = (count as u64).max(experts.top_k);
         }
+        // What the rounding left out or added, each expert makes up for.
+        let routed = (shape.expert_layers() * shape.routed_experts()) as f64;
+        let left = total - shape.parameters() as f64;
+        if let Some(experts) = &mut shape.experts {
+            let width = experts.ffn as f64 * (1.0 + left / routed);
+            experts.ffn = (width / 64.0).round().max(1.0) as u64 * 64;
+        }
     }
     shape
 }
