@@ -7,6 +7,7 @@
 
 pub mod activations;
 pub mod adapter;
+pub mod advice;
 pub mod answer;
 pub mod catalog;
 pub mod error;

@@ -77,6 +77,12 @@ impl Choice {
         self.speed.tokens_per_s_per_gpu * self.run.gpus as f64
     }
 
+    /// Its layout in words.
+    #[must_use]
+    pub fn described(&self) -> String {
+        candidate::described(&self.run)
+    }
+
     /// Share of the usable memory that is left.
     #[must_use]
     pub fn margin(&self) -> f64 {

@@ -181,10 +181,12 @@ fn no_choice_is_beaten_by_another() {
     assert!(found.choices.len() > 5, "{}", found.choices.len());
     for (at, one) in found.choices.iter().enumerate() {
         for (other_at, other) in found.choices.iter().enumerate() {
-            let beaten = other.speed.step_ms < one.speed.step_ms
-                && other.usd < one.usd
-                && other.run.gpus < one.run.gpus
-                && other.margin() > one.margin() + 0.05;
+            let room = |margin: f64| (margin / 0.05).floor();
+            let beaten = at != other_at
+                && other.speed.step_ms <= one.speed.step_ms
+                && other.usd <= one.usd
+                && other.run.gpus <= one.run.gpus
+                && room(other.margin()) >= room(one.margin());
             assert!(!beaten, "{at} by {other_at}");
         }
     }
