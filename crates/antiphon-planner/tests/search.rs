@@ -181,7 +181,7 @@ fn no_choice_is_beaten_by_another() {
     assert!(found.choices.len() > 5, "{}", found.choices.len());
     for (at, one) in found.choices.iter().enumerate() {
         for (other_at, other) in found.choices.iter().enumerate() {
-            let room = |margin: f64| (margin / 0.05).floor();
+            let room = |margin: f64| (margin / 0.1).floor();
             let beaten = at != other_at
                 && other.speed.step_ms <= one.speed.step_ms
                 && other.usd <= one.usd

@@ -1,7 +1,7 @@
 //! Advice that is another plan: the same run with one thing changed, computed and compared.
 
 use antiphon_types::training::{
-    Lora, LossKernel, Method, Optimizer, Quantization, Recompute, Sharding, TrainingSpec,
+    Lora, LossKernel, Method, Offload, Optimizer, Quantization, Recompute, Sharding, TrainingSpec,
 };
 
 use super::{Advice, Asked, Effect, Kind};
@@ -344,9 +344,7 @@ fn lora(asked: &Asked) -> Option<Advice> {
         ..with_batch(asked)
     };
     let found = here(asked, &spec, 1, plan.run.gpus)?;
-    let fewest = found.into_iter().min_by(|a, b| {
-        (a.run.gpus.cmp(&b.run.gpus)).then(a.speed.step_ms.total_cmp(&b.speed.step_ms))
-    })?;
+    let fewest = fewest(found)?;
     let share = 1.0 / fewest.speed.tokens_per_s_per_gpu / asked.gpu_seconds();
     if share > 1.0 && plan.memory.fits {
         return None;
@@ -369,16 +367,24 @@ fn lora(asked: &Asked) -> Option<Advice> {
     Some(computed("LoRA", effect, sentence))
 }
 
-/// More GPUs of the same type, where the plan does not fit.
+/// The choice with the fewest GPUs, and of those the fastest; one that offloads only where all do.
+fn fewest(choices: Vec<Choice>) -> Option<Choice> {
+    let offloads = |choice: &Choice| choice.run.offload != Offload::default();
+    choices.into_iter().min_by(|a, b| {
+        (offloads(a).cmp(&offloads(b)))
+            .then(a.run.gpus.cmp(&b.run.gpus))
+            .then(a.speed.step_ms.total_cmp(&b.speed.step_ms))
+    })
+}
+
+/// Another layout on as many GPUs of the same type or more, where the plan does not fit.
 fn more(asked: &Asked) -> Option<Advice> {
     let plan = asked.plan;
     if plan.memory.fits {
         return None;
     }
-    let found = here(asked, &with_batch(asked), 1, plan.run.gpus * 8)?;
-    let fewest = found.into_iter().min_by(|a, b| {
-        (a.run.gpus.cmp(&b.run.gpus)).then(a.speed.step_ms.total_cmp(&b.speed.step_ms))
-    })?;
+    let found = here(asked, &with_batch(asked), plan.run.gpus, plan.run.gpus * 8)?;
+    let fewest = fewest(found)?;
     let effect = Effect {
         makes_fit: true,
         memory_bytes: plan.memory.device - fewest.memory.device,
@@ -403,6 +409,7 @@ fn cheaper(asked: &Asked) -> Option<Advice> {
     }
     let own = usd_h * asked.gpu_seconds() / 3_600.0 * 1e6;
     let limits = Limits {
+        gpus_min: (plan.run.gpus / 2).max(1),
         gpus_max: plan.run.gpus * 2,
         ..Limits::default()
     };

@@ -247,13 +247,10 @@ fn hosted(asked: &Asked) -> Option<Advice> {
     let (low, high) = (LOW * tokens, HIGH * tokens);
     let effect = Effect {
         cost: (1.0 - high / usd).max(0.0),
-        makes_fit: !asked.plan.memory.fits,
         ..Effect::default()
     };
     let sentence = format!(
-        "a hosted service that fine-tunes closed models takes ${LOW:.0} to ${HIGH:.0} for a million tokens by a snapshot of 2026: ${low:.0} to ${high:.0} for the {tokens:.1} million of this run, against ${usd:.0} here; check today's price",
+        "a hosted service that fine-tunes closed models takes ${LOW:.0} to ${HIGH:.0} for a million tokens by a snapshot of 2026: ${low:.0} to ${high:.0} for the {tokens:.1} million of this run, against ${usd:.0} here; ask for today's price",
     );
-    // Worth a word where it comes near, or where nothing else fits.
-    (low < 4.0 * usd || !asked.plan.memory.fits)
-        .then(|| rule("hosted service", TWO_WAY, effect, sentence))
+    Some(rule("hosted service", TWO_WAY, effect, sentence))
 }

@@ -144,7 +144,7 @@ pub(super) fn described(run: &Run) -> String {
     use std::fmt::Write as _;
     let mut text = match (run.sharding, run.dp * run.cp) {
         (_, 1) => String::from("one replica"),
-        (Sharding::None, ranks) => format!("data parallel {ranks}"),
+        (Sharding::None, _) => format!("data parallel {}", run.dp),
         (Sharding::Zero1, _) => format!("ZeRO-1 over {}", run.shards),
         (Sharding::Zero2, _) => format!("ZeRO-2 over {}", run.shards),
         (Sharding::Zero3, _) => format!("ZeRO-3 over {}", run.shards),

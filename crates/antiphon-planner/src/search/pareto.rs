@@ -4,9 +4,11 @@ use super::candidate::{Candidate, described};
 use super::{Choice, Limits, Offer};
 
 /// Memory left over counts in steps of so much of what is usable.
-const MARGIN_STEP: f64 = 0.05;
+const MARGIN_STEP: f64 = 0.1;
 /// How much dearer than the cheapest the recommended choice may be for being faster.
 const DEARER: f64 = 1.25;
+/// Hours below which more GPUs are not worth their trouble: getting and starting them takes minutes.
+const SOON: f64 = 1.0;
 
 /// Candidates that no other is at least as good as in time, cost, GPUs and margin.
 pub(super) fn front(candidates: &[Candidate], offers: &[Offer]) -> Vec<Candidate> {
@@ -41,8 +43,8 @@ pub(super) fn front(candidates: &[Candidate], offers: &[Offer]) -> Vec<Candidate
     front
 }
 
-/// The choice to take, and why: the cheapest that ends in time, the fastest within the budget; without limits the fastest that
-/// costs little more than the cheapest.
+/// The choice to take, and why: the cheapest that ends in time, the fastest within the budget; without limits, of those that
+/// cost little more than the cheapest, the one with the fewest GPUs that ends within the hour, else the fastest.
 pub(super) fn recommend(
     choices: &[Choice],
     offers: &[Offer],
@@ -91,11 +93,22 @@ pub(super) fn recommend(
         );
         return (Some(fastest), reason);
     }
-    let best = kept
-        .iter()
-        .copied()
-        .find(|&index| price(index) <= price(cheapest) * DEARER)
-        .unwrap_or(fastest);
+    let affordable = || {
+        let kept = kept.iter().copied();
+        kept.filter(|&index| price(index) <= price(cheapest) * DEARER)
+    };
+    let soon = affordable()
+        .filter(|&index| choices[index].hours.is_some_and(|hours| hours <= SOON))
+        .min_by_key(|&index| choices[index].run.gpus);
+    if let Some(best) = soon.filter(|&best| best != fastest) {
+        let reason = format!(
+            "{} has the fewest GPUs of those that end within the hour and cost at most {:.0} % more a token than the cheapest: more GPUs would save minutes",
+            told(best),
+            100.0 * (DEARER - 1.0),
+        );
+        return (Some(best), reason);
+    }
+    let best = affordable().next().unwrap_or(fastest);
     let reason = if !price(best).is_finite() {
         format!("{} is the fastest; no price is known", told(best))
     } else if best == fastest && best == cheapest {

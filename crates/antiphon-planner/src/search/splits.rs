@@ -76,7 +76,9 @@ pub(super) fn splits(run: &Run, machine: &Machine, gpus: u64, mut each: impl FnM
 
     for tp in divisors(gpus, tp_max).filter(|tp| model.heads().is_multiple_of(*tp)) {
         for pp in divisors(gpus / tp, pp_max) {
-            for cp in divisors(gpus / tp / pp, cp_max) {
+            // A rank gets a block from the front and one from the back, so that all have as much to do.
+            let even = |cp: &u64| *cp == 1 || run.sequence.is_multiple_of(2 * cp);
+            for cp in divisors(gpus / tp / pp, cp_max).filter(even) {
                 let dp = gpus / (tp * pp * cp);
                 // Every replica has the same number of sequences.
                 if !global.is_multiple_of(dp) {
