@@ -8,7 +8,7 @@ use antiphon_types::training::TrainingSpec;
 
 use crate::plan::{self, Plan};
 use crate::profile::Frameworks;
-use crate::search::Offer;
+use crate::search::{self, Offer};
 
 pub use rules::{Claim, claim};
 
@@ -85,9 +85,14 @@ impl Asked<'_> {
 
     /// US dollars of the whole run, where length and price are known.
     fn usd(&self) -> Option<f64> {
-        let usd_h = self.plan.machine.usd_h * self.plan.run.gpus as f64;
+        let usd_h = self.plan.machine.usd_h * search::held(&self.plan.run);
         let steps = plan::steps(self.spec, &self.plan.run)? as f64;
         (usd_h > 0.0).then(|| steps * self.plan.speed.step_ms / 3.6e6 * usd_h)
+    }
+
+    /// Tokens a second of all GPUs.
+    fn tokens_per_s(&self) -> f64 {
+        self.plan.speed.tokens / self.plan.speed.step_ms * 1e3
     }
 
     /// GPU-seconds of a token.

@@ -97,10 +97,7 @@ impl Ladder<'_> {
             };
             if known && memory::strength(&recompute) > memory::strength(&self.run.recompute) {
                 self.step(
-                    Run {
-                        recompute,
-                        ..self.run.clone()
-                    },
+                    self.run.recomputing(recompute),
                     rung(
                         format!("recompute {name}"),
                         &[("RECOMPUTE", name.to_owned())],

@@ -180,6 +180,21 @@ impl Run {
         }
     }
 
+    /// The same with another recomputation, and what goes with it in its framework.
+    #[must_use]
+    pub fn recomputing(&self, recompute: Recompute) -> Self {
+        let mut run = self.clone();
+        if run.profile.offloads_checkpoints {
+            run.offload.activations = if recompute == Recompute::Full {
+                Place::Cpu
+            } else {
+                Place::Gpu
+            };
+        }
+        run.recompute = recompute;
+        run
+    }
+
     /// Sequences before weights move, over all GPUs.
     #[must_use]
     pub const fn global(&self) -> u64 {

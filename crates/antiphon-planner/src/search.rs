@@ -12,6 +12,7 @@ use crate::error::PlanError;
 use crate::memory::{self, Memory};
 use crate::plan;
 use crate::profile::Frameworks;
+use crate::rollout;
 use crate::run::{Assumption, Machine, Run, resolve};
 use crate::speed::{self, Speed};
 use candidate::{Candidate, Search};
@@ -74,7 +75,7 @@ impl Choice {
     /// Tokens a second of all its GPUs.
     #[must_use]
     pub fn tokens_per_s(&self) -> f64 {
-        self.speed.tokens_per_s_per_gpu * self.run.gpus as f64
+        self.speed.tokens / self.speed.step_ms * 1e3
     }
 
     /// Its layout in words.
@@ -148,7 +149,7 @@ pub fn search(
         });
     }
     let steps = plan::steps(spec, &base);
-    let best = pareto::front(&search.kept, offers);
+    let best = pareto::front(&search.kept, offers, held(&base) - base.gpus as f64);
     let mut choices: Vec<Choice> = best
         .iter()
         .map(|candidate| choice(&search, candidate, offers, steps))
@@ -162,6 +163,13 @@ pub fn search(
         assumptions,
         counts: search.counts,
     })
+}
+
+/// GPUs that a run pays for: those that only generate count, too.
+pub(crate) fn held(run: &Run) -> f64 {
+    let (generators, apart) = rollout::generators(run);
+    let generates = plan::generates(run) && apart;
+    run.gpus as f64 + if generates { generators } else { 0.0 }
 }
 
 fn nothing(reason: String, assumptions: Vec<Assumption>) -> Found {
@@ -178,7 +186,7 @@ fn choice(search: &Search, candidate: &Candidate, offers: &[Offer], steps: Optio
     let machine = &offers[candidate.offer].machine;
     let run = search.run(candidate);
     let speed = speed::speed(&run, machine);
-    let usd_h = machine.usd_h * run.gpus as f64;
+    let usd_h = machine.usd_h * held(&run);
     let priced = usd_h > 0.0;
     let hours = steps.map(|steps| steps as f64 * speed.step_ms / 3.6e6);
     Choice {

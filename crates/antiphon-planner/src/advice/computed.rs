@@ -139,10 +139,7 @@ fn recomputing(asked: &Asked, recompute: Recompute) -> (Other, &'static str) {
         Recompute::Layers { .. } => "recomputing some layers",
         Recompute::Full => "recomputing whole blocks",
     };
-    let run = Run {
-        recompute,
-        ..asked.plan.run.clone()
-    };
+    let run = asked.plan.run.recomputing(recompute);
     (Other::of(asked, &run), name)
 }
 
@@ -351,8 +348,7 @@ fn lora(asked: &Asked) -> Option<Advice> {
     }
     let effect = Effect {
         memory_bytes: 0.0,
-        speed: fewest.tokens_per_s() / (plan.speed.tokens_per_s_per_gpu * plan.run.gpus as f64)
-            - 1.0,
+        speed: fewest.tokens_per_s() / asked.tokens_per_s() - 1.0,
         cost: 1.0 - share,
         makes_fit: !plan.memory.fits,
     };
@@ -424,7 +420,7 @@ fn cheaper(asked: &Asked) -> Option<Advice> {
     if saved < 0.05 && plan.memory.fits {
         return None;
     }
-    let faster = choice.tokens_per_s() / (plan.speed.tokens_per_s_per_gpu * plan.run.gpus as f64);
+    let faster = choice.tokens_per_s() / asked.tokens_per_s();
     let effect = Effect {
         memory_bytes: 0.0,
         speed: faster - 1.0,

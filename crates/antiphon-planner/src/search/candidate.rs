@@ -55,10 +55,7 @@ impl Search {
         Self {
             levels: std::iter::once(Recompute::None)
                 .chain(stronger)
-                .map(|recompute| Run {
-                    recompute,
-                    ..base.clone()
-                })
+                .map(|recompute| base.recomputing(recompute))
                 .collect(),
             global: base.global(),
             kept: Vec::new(),
@@ -181,7 +178,8 @@ impl Candidate {
         self.split.put(run);
         run.micro = self.micro;
         run.accumulation = global / self.split.dp / self.micro;
-        run.offload = self.offload;
+        run.offload.optimizer = self.offload.optimizer;
+        run.offload.parameters = self.offload.parameters;
     }
 }
 

@@ -10,12 +10,12 @@ const DEARER: f64 = 1.25;
 /// Hours below which more GPUs are not worth their trouble: getting and starting them takes minutes.
 const SOON: f64 = 1.0;
 
-/// Candidates that no other is at least as good as in time, cost, GPUs and margin.
-pub(super) fn front(candidates: &[Candidate], offers: &[Offer]) -> Vec<Candidate> {
+/// Candidates that no other is at least as good as in time, cost, GPUs and margin; so many GPUs beside are paid for with each.
+pub(super) fn front(candidates: &[Candidate], offers: &[Offer], beside: f64) -> Vec<Candidate> {
     let cost = |candidate: &Candidate| {
         let usd_h = offers[candidate.offer].machine.usd_h;
         if usd_h > 0.0 {
-            usd_h * candidate.split.gpus as f64 * candidate.step_ms
+            usd_h * (candidate.split.gpus as f64 + beside) * candidate.step_ms
         } else {
             f64::INFINITY
         }
