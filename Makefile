@@ -71,6 +71,7 @@ proof: $(TORCH)/installed
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.
 bench:
 	cargo bench --quiet -p antiphon-kernel --bench decisions
+	cargo bench --quiet -p antiphon-planner --bench plan
 	cargo bench --quiet -p antiphon-signals --bench in_process
 	cargo bench --quiet -p antiphon-server --bench signals
 	cargo bench --quiet -p antiphon-sim --bench million -- --jobs 50000
@@ -79,6 +80,7 @@ bench:
 ## The same in the large size.
 bench-full:
 	cargo bench --quiet -p antiphon-kernel --bench decisions -- --runs 5 --starts 200000
+	cargo bench --quiet -p antiphon-planner --bench plan -- --runs 9
 	cargo bench --quiet -p antiphon-signals --bench in_process -- --runs 5 --signals 50000000
 	cargo bench --quiet -p antiphon-server --bench signals -- --runs 5 --seconds 30
 	cargo bench --quiet -p antiphon-sim --bench million

@@ -63,10 +63,7 @@ pub(crate) fn launched(
     let flags = &mut launch.options;
     if flags.on("use_deepspeed")? || flags.has("zero_stage") {
         sharder = Sharder::Deepspeed;
-        let mut zero = Options::new("");
-        std::mem::swap(&mut zero, flags);
-        zero_flags(&mut zero, spec, reading)?;
-        std::mem::swap(&mut zero, &mut launch.options);
+        zero_flags(flags, spec, reading)?;
     } else if flags.on("use_fsdp")? {
         sharder = Sharder::Fsdp;
         fsdp::table(flags.only("fsdp_"), spec, reading)?;
@@ -159,7 +156,6 @@ fn config(
         }
         Sharder::Deepspeed => {
             let mut table = options.take_table("deepspeed_config").unwrap_or_default();
-            table.alias(&["deepspeed_config_file"], "deepspeed_config_file");
             zero_flags(&mut table, spec, reading)?;
         }
         Sharder::Nobody => {

@@ -69,10 +69,13 @@ const KNOWN: Known = Known {
             "peft.weight_dtype",
             "weights quantized by another library; planned in 16 bits",
         ),
-        ("max_memory", "weights that do not fit move to the host"),
+        (
+            "max_memory",
+            "weights that do not fit move to the host; planned on the GPU",
+        ),
         (
             "gpu_memory_limit",
-            "weights that do not fit move to the host",
+            "weights that do not fit move to the host; planned on the GPU",
         ),
         (
             "resize_token_embeddings_to_32x",
@@ -84,9 +87,12 @@ const KNOWN: Known = Known {
         ),
         (
             "multipack_real_batches",
-            "batches of several rows when packing",
+            "batches of several rows when packing; planned as stated",
         ),
-        ("dynamic_checkpoint*", "checkpoints on request"),
+        (
+            "dynamic_checkpoint*",
+            "checkpoints on request; planned at intervals",
+        ),
         ("kd_*", "a teacher model; planned without"),
         ("diffusion*", "training by diffusion; planned as next token"),
     ]],
@@ -344,11 +350,12 @@ fn adapter(
                 .push(options.not_understood("adapter", effect));
         }
         _ => {
-            let mut error = options.bad("adapter", "`lora` or `qlora`, or nothing");
-            if let ImportError::Value { nearest, .. } = &mut error {
-                *nearest = crate::options::nearest_of(&adapter, ["lora", "qlora"].into_iter());
-            }
-            return Err(error);
+            return Err(options
+                .bad("adapter", "`lora` or `qlora`, or nothing")
+                .suggest(crate::options::nearest_of(
+                    &adapter,
+                    ["lora", "qlora"].into_iter(),
+                )));
         }
     }
     if adapter == "qlora" && eight {
@@ -514,23 +521,15 @@ fn layout(
     spec: &mut TrainingSpec,
     reading: &mut Reading<'_>,
 ) -> Result<(), ImportError> {
-    let place = options.place("deepspeed");
+    let sharded = ["fsdp", "fsdp_version", "fsdp_config"];
+    let asked = |name: &&str| options.has(name) || options.under(&format!("{name}."));
+    if let (true, Some(name)) = (asked(&"deepspeed"), sharded.iter().find(|name| asked(name))) {
+        return Err(options.clash(name, "deepspeed", "both shard the same weights"));
+    }
     let zero = deepspeed::referenced(options, "deepspeed", spec, reading)?;
     let table = options.take_table("fsdp_config");
     let version = options.integer("fsdp_version", "1 or 2")?;
     let sharded = fsdp::words(options, "fsdp", spec, reading) || version.is_some();
-    if zero && (sharded || table.is_some()) {
-        let name = if options.has("fsdp") {
-            "fsdp"
-        } else {
-            "fsdp_version"
-        };
-        let mut error = options.clash(name, "deepspeed", "both shard the same weights");
-        if let ImportError::Contradiction { other_line, .. } = &mut error {
-            *other_line = place.line;
-        }
-        return Err(error);
-    }
     let sharded = sharded || table.is_some();
     if let Some(table) = table {
         fsdp::table(table, spec, reading)?;
@@ -606,7 +605,7 @@ fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
         // TRL holds no reference model at beta 0, which is its default.
         reference: Some(beta.unwrap_or(0.0) > 0.0),
         memory_permille: memory,
-        asynchronous: false,
+        passes: Some(options.count("trl.num_iterations")?.unwrap_or(1)),
         ..Rollout::default()
     })
 }

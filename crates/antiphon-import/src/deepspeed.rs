@@ -54,7 +54,7 @@ const KNOWN: Known = Known {
         ),
         (
             "zero_force_ds_cpu_optimizer",
-            "which optimizer runs on the host",
+            "which optimizer runs on the host; planned with DeepSpeed's",
         ),
     ]],
     silent: &[&[

@@ -9,7 +9,12 @@ use crate::place::Place;
 
 /// A config that cannot be read into a training run, or a model config that cannot be read into sizes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
+#[error(transparent)]
+pub struct ImportError(Box<Problem>);
+
+/// What is wrong with a config.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
     /// It is of no format that is known.
     #[error("`{file}` is in no known training config format: it begins with `{begins}`")]
     Unrecognized {
@@ -96,10 +101,48 @@ pub enum ImportError {
     },
 }
 
+impl From<Problem> for ImportError {
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
+    }
+}
+
 impl ImportError {
+    /// What is wrong.
+    #[must_use]
+    pub const fn problem(&self) -> &Problem {
+        &self.0
+    }
+
     /// The stable code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
+        self.0.code()
+    }
+
+    /// Why, with numbers; empty where the text says it all.
+    #[must_use]
+    pub fn why(&self) -> String {
+        self.0.why()
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn help(&self) -> String {
+        self.0.help()
+    }
+
+    /// Offers a value in place of one that cannot be.
+    pub(crate) fn suggest(mut self, value: Option<String>) -> Self {
+        if let Problem::Value { nearest, .. } = self.0.as_mut() {
+            *nearest = value;
+        }
+        self
+    }
+}
+
+impl Problem {
+    const fn code(&self) -> &'static str {
         match self {
             Self::Unrecognized { .. } => "AP0701",
             Self::UnknownFormat { .. } => "AP0702",
@@ -112,9 +155,7 @@ impl ImportError {
         }
     }
 
-    /// Why, with numbers; empty where the text says it all.
-    #[must_use]
-    pub fn why(&self) -> String {
+    fn why(&self) -> String {
         match self {
             Self::Contradiction { why, .. } | Self::UnknownFamily { why, .. } => why.clone(),
             Self::MissingSize { there, .. } if there.is_empty() => "it has no sizes at all".into(),
@@ -127,9 +168,7 @@ impl ImportError {
         }
     }
 
-    /// What to do.
-    #[must_use]
-    pub fn help(&self) -> String {
+    fn help(&self) -> String {
         match self {
             Self::Unrecognized { .. } => {
                 let mut text = String::from("name it with `--format`; by itself antiphon tells");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::ImportError;
+use crate::error::{ImportError, Problem};
 use crate::options::Options;
 
 /// What a training config is written for.
@@ -254,9 +254,10 @@ impl FromStr for Format {
         }
         let distance = |format: &Self| strsim::damerau_levenshtein(format.name(), &plain);
         let nearest = Self::ALL.into_iter().min_by_key(distance);
-        Err(ImportError::UnknownFormat {
+        Err(Problem::UnknownFormat {
             text: text.to_owned(),
             nearest: nearest.unwrap_or(Self::Axolotl),
-        })
+        }
+        .into())
     }
 }

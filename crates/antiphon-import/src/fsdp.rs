@@ -14,7 +14,10 @@ const KNOWN: Known = Known {
             "min_num_params",
             "layers are joined by size; planned layer by layer",
         ),
-        ("limit_all_gathers", "how many layers are gathered at once"),
+        (
+            "limit_all_gathers",
+            "how many layers are gathered at once; planned as usual",
+        ),
         (
             "cpu_offload_pin_memory",
             "pageable host memory; planned pinned",

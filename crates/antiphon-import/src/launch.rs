@@ -103,9 +103,9 @@ fn is_launcher(module: &str) -> bool {
 
 /// `--name`, `-n`, or Hydra's `name=value`.
 fn is_option(text: &str) -> bool {
-    let dashed = text.strip_prefix('-').is_some_and(|rest| {
-        rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '-') && rest.len() > 1
-    });
+    let dashed = text
+        .strip_prefix('-')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '-'));
     dashed || hydra(text).is_some()
 }
 

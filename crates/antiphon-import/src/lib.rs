@@ -38,7 +38,7 @@ mod trl;
 mod verl;
 mod warning;
 
-pub use error::ImportError;
+pub use error::{ImportError, Problem};
 pub use format::Format;
 pub use place::Place;
 pub use shape::{ModelConfig, model_config};
@@ -75,11 +75,12 @@ pub fn training(
     read: &mut dyn FnMut(&str) -> Option<String>,
 ) -> Result<Imported, ImportError> {
     if text.len() > TEXT_MAX {
-        return Err(ImportError::TooLong {
+        return Err(Problem::TooLong {
             file: name.to_owned(),
             bytes: text.len(),
             limit: TEXT_MAX,
-        });
+        }
+        .into());
     }
     let mut reading = Reading::new(read);
     let (format, spec) = if let Some(found) = python(text, name, format) {
@@ -202,8 +203,9 @@ fn of(
 
 fn unrecognized(text: &str, name: &str) -> ImportError {
     let first = text.lines().find(|line| !line.trim().is_empty());
-    ImportError::Unrecognized {
+    Problem::Unrecognized {
         file: name.to_owned(),
         begins: place::short(first.unwrap_or_default()),
     }
+    .into()
 }

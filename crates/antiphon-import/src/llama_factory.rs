@@ -50,11 +50,14 @@ const MATTERS: &[(&str, &str)] = &[
         "reward_model_quantization_bit",
         "the reward model is quantized; planned in 16 bits",
     ),
-    ("upcast_lmhead_output", "logits in 32 bits"),
-    ("upcast_layernorm", "norms in 32 bits"),
+    (
+        "upcast_lmhead_output",
+        "logits in 32 bits; planned in 16 with a copy",
+    ),
+    ("upcast_layernorm", "norms in 32 bits; planned in 16"),
     (
         "freeze_vision_tower",
-        "which parts of a model for pictures are trained",
+        "parts of a model for pictures; planned with its language model alone",
     ),
     ("use_megatron", "Megatron trains; planned as Transformers"),
     ("use_mca", "Megatron trains; planned as Transformers"),
@@ -62,7 +65,7 @@ const MATTERS: &[(&str, &str)] = &[
         "use_hyper_parallel",
         "another layout; planned as data parallel",
     ),
-    ("use_ray", "who starts the processes"),
+    ("use_ray", "Ray starts the processes; planned as one job"),
 ];
 
 const SILENT: &[&str] = &[
@@ -196,6 +199,7 @@ pub(crate) fn training(
             answers: Some(1),
             answer_tokens_max: Some(options.count("max_new_tokens")?.unwrap_or(1024)),
             reference: Some(true),
+            passes: Some(options.count("ppo_epochs")?.unwrap_or(4)),
             ..Rollout::default()
         });
     }
@@ -286,7 +290,6 @@ fn quantized(options: &mut Options) -> Result<Option<Quantization>, ImportError>
         ("aqlm", false),
         ("quanto", false),
     ];
-    options.alias(&["quantization_type"], "quantization_type");
     options.choice("quantization_type", &[("nf4", ()), ("fp4", ())])?;
     if options.choice("quantization_method", &METHODS)? == Some(true) {
         return Ok(Some(Quantization::Hqq4));

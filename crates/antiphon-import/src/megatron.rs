@@ -117,12 +117,14 @@ const MATTERS: &[(&str, &str)] = &[
         "is_hybrid_model",
         "state-space layers; planned as attention",
     ),
-    ("empty_unused_memory_level", "how much memory is held back"),
     (
         "overlap_moe_expert_parallel_comm",
         "two batches of experts at once; planned one after the other",
     ),
-    ("delay_wgrad_compute", "the order of the backward pass"),
+    (
+        "delay_wgrad_compute",
+        "the order of the backward pass; planned as usual",
+    ),
     ("hidden_dropout", "dropout keeps masks; planned without"),
     ("attention_dropout", "dropout keeps masks; planned without"),
     (
@@ -161,6 +163,7 @@ const SILENT: &[&str] = &[
     "dist_ckpt*",
     "distributed_*",
     "enable_*",
+    "empty_unused_memory_level",
     "end_weight_decay",
     "eod_*",
     "eval_*",
@@ -524,11 +527,10 @@ fn divisions(
         let expected = "1: the model has no experts (`--num-experts`)";
         return Err(options.bad("expert_model_parallel_size", expected));
     }
-    if let Some(experts) = shape.experts {
-        if experts.count % ep != 0 {
-            let expected = format!("a divisor of {} experts", experts.count);
-            return Err(options.bad("expert_model_parallel_size", &expected));
-        }
+    let experts = shape.experts.map(|experts| experts.count);
+    if let Some(count) = experts.filter(|count| !count.is_multiple_of(ep)) {
+        let expected = format!("a divisor of {count} experts");
+        return Err(options.bad("expert_model_parallel_size", &expected));
     }
     if shape.heads() % tp != 0 {
         let expected = format!("a divisor of {} attention heads", shape.heads());

@@ -28,20 +28,12 @@ const MATTERS: &[(&str, &str)] = &[
     ),
     ("deepcompile", "DeepCompile; planned without"),
     (
-        "deepspeed_enable_sleep",
-        "weights and states leave the GPU while answers are made; planned staying",
-    ),
-    (
         "freezing_actor_steps",
         "only the critic is trained at first; planned with both",
     ),
     (
-        "max_epochs>1",
-        "each batch is trained on several times; planned once",
-    ),
-    (
         "grad_accum_dtype",
-        "in which numbers gradients are added up",
+        "gradients are added up in other numbers; planned in 32 bits",
     ),
     (
         "critic_pretrain",
@@ -178,7 +170,7 @@ pub(crate) fn training(
     numbers(&mut options, &mut spec)?;
     batch(&mut options, &mut spec)?;
     if matches!(spec.task, Task::Ppo | Task::Grpo) {
-        rollout(&mut options, &mut spec)?;
+        rollout(&mut options, &mut spec, reading)?;
         let longest = spec.rollout.as_ref().and_then(trl::longest);
         spec.batch.sequence_length = spec.batch.sequence_length.or(longest);
     } else {
@@ -276,7 +268,6 @@ fn numbers(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportE
     } else {
         Recompute::None
     });
-    options.alias(&["flash_attn"], "flash_attn");
     let kernel = options.text("attn_implementation")?;
     options.value("flash_attn");
     spec.attention = Some(match kernel.as_deref() {
@@ -312,7 +303,11 @@ fn batch(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportErr
 }
 
 /// Roles: the actor's GPUs are those of the job where all share them, and vLLM's come on top where they do not.
-fn rollout(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportError> {
+fn rollout(
+    options: &mut Options,
+    spec: &mut TrainingSpec,
+    reading: &mut Reading<'_>,
+) -> Result<(), ImportError> {
     let mut role = |nodes: &str, gpus: &str| -> Result<u64, ImportError> {
         let nodes = options.count(nodes)?.unwrap_or(1);
         Ok(nodes.saturating_mul(options.count(gpus)?.unwrap_or(8)))
@@ -337,13 +332,17 @@ fn rollout(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportE
         gpus = gpus.saturating_add(critic);
     }
     gpus = gpus.saturating_add(reward);
+    if gpus > actor {
+        let effect = "roles have GPUs of their own; planned as if all of them shared all";
+        let warning = options.not_understood("actor_num_gpus_per_node", effect);
+        reading.warnings.push(warning);
+    }
     let asynchronous = options.on("async_train")?;
     let apart = engines.map(|engines| engines.saturating_mul(tp));
     let apart = if all && !asynchronous { None } else { apart };
     spec.layout.gpus = Some(gpus.saturating_add(apart.unwrap_or(0)));
     let memory = options.permille("vllm_gpu_memory_utilization")?;
-    options.value("vllm_enable_sleep");
-    options.value("ref_reward_offload");
+    let sleeps = options.on("vllm_enable_sleep")?;
     spec.rollout = Some(Rollout {
         prompts: Some(options.count("rollout_batch_size")?.unwrap_or(1024)),
         answers: Some(options.count("n_samples_per_prompt")?.unwrap_or(1)),
@@ -355,6 +354,11 @@ fn rollout(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportE
         asynchronous,
         reference: Some(kl > 0.0),
         memory_permille: engines.map(|_| memory.unwrap_or(950)),
+        // vLLM sleeps only where it shares the others' GPUs.
+        gives_back: Some(sleeps && all),
+        trained_offload: Some(options.on("deepspeed_enable_sleep")?),
+        scoring_offload: Some(options.on("ref_reward_offload")?),
+        passes: Some(options.count("max_epochs")?.unwrap_or(1)),
     });
     Ok(())
 }

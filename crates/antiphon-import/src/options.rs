@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::error::ImportError;
+use crate::error::{ImportError, Problem};
 use crate::lines::Lines;
 use crate::place::{Place, short};
 use crate::warning::{UnknownOption, Warning};
@@ -52,6 +52,7 @@ impl Options {
         let (value, lines) = if text.trim_start().starts_with('{') {
             match json(text, file) {
                 Ok(value) => (value, Lines::in_json(text)),
+                Err(error) if file.to_ascii_lowercase().ends_with(".json") => return Err(error),
                 // A YAML text may begin with a brace as well.
                 Err(error) => match yaml(text, file) {
                     Ok(value) => (value, Lines::in_yaml(text)),
@@ -62,10 +63,11 @@ impl Options {
             (yaml(text, file)?, Lines::in_yaml(text))
         };
         let Value::Object(map) = value else {
-            return Err(ImportError::Syntax {
+            return Err(Problem::Syntax {
                 place: Place::new(file, 1),
                 reason: "it holds no options: expected `name: value` lines".into(),
-            });
+            }
+            .into());
         };
         let mut options = Self::new(file);
         options.flatten("", map, &lines);
@@ -399,34 +401,40 @@ impl Options {
         }
         let words: Vec<String> = choices.iter().map(|(word, _)| (*word).to_owned()).collect();
         let expected = format!("one of {}", crate::error::quoted(&words));
-        let mut error = self.bad(name, &expected);
-        if let ImportError::Value { nearest, .. } = &mut error {
-            *nearest = nearest_of(&text, words.iter().map(String::as_str));
-        }
-        Err(error)
+        Err(self
+            .bad(name, &expected)
+            .suggest(nearest_of(&text, words.iter().map(String::as_str))))
     }
 
     /// The error of a value that an option cannot have.
     pub(crate) fn bad(&self, name: &str, expected: &str) -> ImportError {
         let entry = self.entries.get(name);
-        ImportError::Value {
+        Problem::Value {
             place: self.place(name),
             option: entry.map_or_else(|| name.to_owned(), |entry| entry.name.clone()),
             found: entry.map_or_else(String::new, |entry| short(&plain(&entry.value))),
             expected: expected.to_owned(),
             nearest: None,
         }
+        .into()
     }
 
-    /// The error of two options that exclude each other.
+    /// The error of two options that exclude each other, or of one that needs another which is not set.
     pub(crate) fn clash(&self, name: &str, other: &str, why: &str) -> ImportError {
-        ImportError::Contradiction {
+        if !self.entries.contains_key(other) && !self.under(&format!("{other}.")) {
+            return self.bad(
+                name,
+                &format!("another value while `{other}` is not set: {why}"),
+            );
+        }
+        Problem::Contradiction {
             place: self.place(name),
             option: self.written(name),
             other: self.written(other),
             other_line: self.place(other).line,
             why: why.to_owned(),
         }
+        .into()
     }
 
     /// The warning of an option that matters and is not followed.
@@ -440,6 +448,8 @@ impl Options {
 
     /// What nobody asked for.
     pub(crate) fn finish(mut self, known: &Known, warnings: &mut Vec<Warning>) {
+        /// A file with more is of another kind, and nobody reads as many suggestions.
+        const COMPARED: usize = 40;
         warnings.append(&mut self.not_literal);
         let mut unknown = Vec::new();
         for (name, entry) in &self.entries {
@@ -454,7 +464,11 @@ impl Options {
                 None => unknown.push(UnknownOption {
                     name: entry.name.clone(),
                     line: entry.place.line,
-                    nearest: self.nearest(name, known),
+                    nearest: if unknown.len() < COMPARED {
+                        self.nearest(name, known)
+                    } else {
+                        None
+                    },
                 }),
             }
         }
@@ -483,13 +497,21 @@ impl Options {
 
 /// The name that a misspelled one looks like.
 pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    /// Longer names are no slips of the finger, and comparing takes the square of their length.
+    const COMPARED: usize = 80;
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '-', ' ', '.'], "");
     let wanted = plain(name);
-    let near = names
-        .map(|other| (strsim::damerau_levenshtein(&wanted, &plain(other)), other))
-        .min()?;
     // One slip in five letters is a slip; more is another name.
-    (near.0 <= wanted.len() / 5 + 1 && near.0 < wanted.len()).then(|| near.1.to_owned())
+    let slips = wanted.len() / 5 + 1;
+    if wanted.len() > COMPARED || wanted.len() <= slips {
+        return None;
+    }
+    names
+        .filter(|other| other.len().abs_diff(name.len()) <= slips + 4)
+        .map(|other| (strsim::damerau_levenshtein(&wanted, &plain(other)), other))
+        .min()
+        .filter(|(distance, _)| *distance <= slips)
+        .map(|(_, other)| other.to_owned())
 }
 
 /// Whether a name is one of several, of which some end in `*`.
@@ -549,21 +571,53 @@ pub(crate) fn plain(value: &Value) -> String {
 }
 
 fn json(text: &str, file: &str) -> Result<Value, ImportError> {
-    serde_json::from_str(text).map_err(|error| ImportError::Syntax {
-        place: Place::new(file, (error.line() as u64).max(1)),
-        reason: short(&error.to_string()),
-    })
+    serde_json::from_str(text)
+        .map_err(|error| syntax(file, (error.line() as u64).max(1), &error.to_string()))
 }
 
 fn yaml(text: &str, file: &str) -> Result<Value, ImportError> {
-    let syntax = |error: &serde_norway::Error| ImportError::Syntax {
-        place: Place::new(file, error.location().map_or(1, |at| at.line() as u64)),
-        reason: short(&error.to_string()),
+    let refused = |error: &serde_norway::Error| {
+        let message = error.to_string();
+        let line = error.location().map(|at| at.line() as u64);
+        let line = line.or_else(|| line_of_second(text, &message));
+        syntax(file, line.unwrap_or(1), &message)
     };
     let mut value: serde_norway::Value =
-        serde_norway::from_str(text).map_err(|error| syntax(&error))?;
-    value.apply_merge().map_err(|error| syntax(&error))?;
+        serde_norway::from_str(text).map_err(|error| refused(&error))?;
+    value.apply_merge().map_err(|error| refused(&error))?;
     Ok(from_yaml(value))
+}
+
+/// The error of a text that its parser refuses; where it does stands in front of what the parser says.
+fn syntax(file: &str, line: u64, message: &str) -> ImportError {
+    let reason = message.split(" at line ").next().unwrap_or(message);
+    Problem::Syntax {
+        place: Place::new(file, line),
+        reason: short(reason),
+    }
+    .into()
+}
+
+/// The second line with a key, of which the parser only says that it is there twice.
+fn line_of_second(text: &str, message: &str) -> Option<u64> {
+    let key = message
+        .split("duplicate entry with key \"")
+        .nth(1)?
+        .split('"')
+        .next()?;
+    let begins = |line: &str| {
+        let rest = line
+            .trim_start()
+            .trim_start_matches(['"', '\''])
+            .strip_prefix(key);
+        rest.is_some_and(|rest| {
+            rest.trim_start_matches(['"', '\''])
+                .trim_start()
+                .starts_with(':')
+        })
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| begins(line));
+    lines.map(|(index, _)| index as u64 + 1).nth(1)
 }
 
 fn from_yaml(value: serde_norway::Value) -> Value {

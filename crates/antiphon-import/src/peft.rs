@@ -52,7 +52,7 @@ pub(crate) fn targets(
     }
     if !unknown.is_empty() {
         let effect = format!(
-            "{} name no layer that is known; planned without them",
+            "{} name no layer that is known; left out",
             crate::error::quoted(&unknown)
         );
         reading.warnings.push(options.not_understood(name, &effect));
@@ -172,11 +172,9 @@ pub(crate) fn optimizer(
     }
     let words = OPTIMIZERS.iter().map(|(word, _)| *word);
     if let Some(near) = nearest_of(&text, words) {
-        let mut error = options.bad(name, "the name of an optimizer");
-        if let ImportError::Value { nearest, .. } = &mut error {
-            *nearest = Some(near);
-        }
-        return Err(error);
+        return Err(options
+            .bad(name, "the name of an optimizer")
+            .suggest(Some(near)));
     }
     let effect = "its states; planned as AdamW, with two moments";
     reading.warnings.push(options.not_understood(name, effect));

@@ -156,7 +156,7 @@ impl Parser<'_> {
         let line = self.tokens.get(begin).map_or(1, |token| token.line);
         if let Some(value) = self.literal(0) {
             let at = self.at;
-            if self.tokens.get(at).is_none_or(|next| ends(next)) {
+            if self.tokens.get(at).is_none_or(ends) {
                 return Argument {
                     value,
                     line,

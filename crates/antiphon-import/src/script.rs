@@ -25,14 +25,17 @@ const MATTERS: &[(&str, &str)] = &[
         "answers are made by vLLM in the same process",
     ),
     ("device_map", "layers are spread over GPUs; planned on one"),
-    ("use_exact_model_name", "which stored weights are taken"),
+    (
+        "use_exact_model_name",
+        "which stored weights are taken; planned as named",
+    ),
     (
         "layers_to_transform",
         "adapters in some layers; planned in all",
     ),
     (
         "finetune_*",
-        "which parts of a model for pictures are trained",
+        "parts of a model for pictures; planned with its language model alone",
     ),
     (
         "float32_mixed_precision",
@@ -334,6 +337,7 @@ fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
         // With adapters the reference is the base itself.
         reference: Some(beta.unwrap_or(0.001) > 0.0),
         memory_permille: memory.or(fast.then_some(500)),
+        passes: Some(options.count("num_iterations")?.unwrap_or(1)),
         ..Rollout::default()
     })
 }

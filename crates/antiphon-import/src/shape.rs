@@ -5,7 +5,7 @@ use antiphon_types::model::{Attention, Biases, Experts, ModelShape, Norm, QkNorm
 use serde_json::Value;
 
 use crate::TEXT_MAX;
-use crate::error::ImportError;
+use crate::error::{ImportError, Problem};
 use crate::options::Options;
 use crate::place::Place;
 use crate::warning::Warning;
@@ -32,11 +32,12 @@ pub struct ModelConfig {
 /// When it is no JSON, names no decoder-only transformer, lacks a size, or has sizes that do not go together.
 pub fn model_config(text: &str, name: &str) -> Result<ModelConfig, ImportError> {
     if text.len() > TEXT_MAX {
-        return Err(ImportError::TooLong {
+        return Err(Problem::TooLong {
             file: name.to_owned(),
             bytes: text.len(),
             limit: TEXT_MAX,
-        });
+        }
+        .into());
     }
     let mut options = Options::parse(text, name)?;
     let label = options
@@ -72,13 +73,9 @@ pub fn model_config(text: &str, name: &str) -> Result<ModelConfig, ImportError> 
         }
     }
     let kind = options.text("model_type")?.unwrap_or_default();
-    let family = family::of(&kind).map_err(|why| ImportError::UnknownFamily {
+    let family = family::of(&kind).map_err(|why| Problem::UnknownFamily {
         place: options.place("model_type"),
-        family: if kind.is_empty() {
-            "unnamed".into()
-        } else {
-            kind.clone()
-        },
+        family: kind.clone(),
         why: why.to_owned(),
     })?;
     let family = family.unwrap_or_else(|| {
@@ -232,12 +229,13 @@ impl Reader {
             "d_model",
         ];
         let there = all.iter().filter(|name| self.options.has(name));
-        Err(ImportError::MissingSize {
+        Err(Problem::MissingSize {
             file: self.options.file().to_owned(),
             key: names.first().copied().unwrap_or_default().to_owned(),
             family: self.kind.clone(),
             there: there.map(|name| (*name).to_owned()).collect(),
-        })
+        }
+        .into())
     }
 
     fn attention(&mut self, hidden: u64) -> Result<Attention, ImportError> {
@@ -253,12 +251,12 @@ impl Reader {
             });
         }
         let kv_heads = self.kv_heads(heads)?;
-        if heads % kv_heads != 0 {
+        if !heads.is_multiple_of(kv_heads) {
             let expected = format!("a divisor of {heads} heads");
             return Err(self.options.bad("num_key_value_heads", &expected));
         }
         let head_dim = self.any(&["head_dim", "attention_head_dim", "kv_channels"])?;
-        if head_dim.is_none() && hidden % heads != 0 {
+        if head_dim.is_none() && !hidden.is_multiple_of(heads) {
             let expected = format!("a divisor of the width {hidden}, or `head_dim` beside it");
             return Err(self.options.bad("num_attention_heads", &expected));
         }
@@ -424,14 +422,15 @@ impl Reader {
             ("interleave_moe_layer_step", 1),
         ] {
             if self.options.count(name)?.is_some_and(|step| step != one) {
-                return Err(ImportError::UnknownFamily {
+                return Err(Problem::UnknownFamily {
                     place: self.options.place(name),
                     family: self.kind.clone(),
                     why: format!(
                         "experts stand in some layers only (`{}`)",
                         self.options.written(name)
                     ),
-                });
+                }
+                .into());
             }
         }
         let width = self.any(&["moe_intermediate_size"])?.unwrap_or(ffn);
@@ -478,13 +477,14 @@ impl Reader {
                 )
             });
             if other.is_some() {
-                return Err(ImportError::UnknownFamily {
+                return Err(Problem::UnknownFamily {
                     place: self.options.place("layer_types"),
                     family: self.kind.clone(),
                     why:
                         "some of its layers are no attention, and their memory follows other rules"
                             .into(),
-                });
+                }
+                .into());
             }
         }
         let asked = self.options.flag("use_sliding_window")?;

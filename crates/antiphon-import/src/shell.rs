@@ -410,10 +410,10 @@ impl Parser<'_> {
             return;
         }
         self.rest = rest;
-        let mut lines = self.rest.split_inclusive('\n').skip(1);
+        let lines = self.rest.split_inclusive('\n').skip(1);
         let mut length = usize::from(self.rest.starts_with('\n'));
         let mut count = length as u64;
-        while let Some(line) = lines.next() {
+        for line in lines {
             length += line.len();
             count += u64::from(line.ends_with('\n'));
             if line.trim() == mark {

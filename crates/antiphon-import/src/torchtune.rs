@@ -24,9 +24,15 @@ const MATTERS: &[(&str, &str)] = &[
         "quantizer.*",
         "quantization-aware training; planned without",
     ),
-    ("model.quantize_base_in_*", "how frozen weights are stored"),
+    (
+        "model.quantize_base_in_*",
+        "how frozen weights are stored; planned in 4 bits",
+    ),
     ("teacher_model.*", "a teacher model; planned without"),
-    ("model.use_clip_*", "parts of a model for pictures"),
+    (
+        "model.use_clip_*",
+        "parts of a model for pictures; planned with its language model alone",
+    ),
     (
         "ac_mode",
         "which activations are computed again; planned as all",
@@ -394,12 +400,12 @@ fn layout(
 
 fn rollout(options: &mut Options) -> Result<Rollout, ImportError> {
     options.alias(&["grpo_samples", "grpo_size"], "grpo_samples");
-    options.alias(&["max_generated_tokens"], "max_generated_tokens");
     Ok(Rollout {
         prompts: options.count("forward_batch_size")?,
         answers: options.count("grpo_samples")?,
         answer_tokens_max: options.count("max_generated_tokens")?,
         reference: Some(true),
+        passes: options.count("ppo_epochs")?,
         ..Rollout::default()
     })
 }

@@ -111,23 +111,22 @@ fn sharder(
     reading: &mut Reading<'_>,
 ) -> Result<Sharder, ImportError> {
     let launched = accelerate::launched(launch, options, spec, reading)?;
-    let has_zero = options.has("deepspeed") || options.under("deepspeed.");
+    let asked = |name: &str| options.has(name) || options.under(&format!("{name}."));
+    if asked("deepspeed") && options.has("fsdp") {
+        let why = "both shard the same weights";
+        return Err(options.clash("fsdp", "deepspeed", why));
+    }
     let zero = deepspeed::referenced(options, "deepspeed", spec, reading)?;
     let place = options.place("fsdp");
     let full = fsdp::words(options, "fsdp", spec, reading);
     let wrapped = options
         .value("fsdp_transformer_layer_cls_to_wrap")
         .is_some();
-    if full && has_zero {
-        let why = "both shard the same weights";
-        return Err(options.clash("fsdp", "deepspeed", why));
-    }
     let mut table = options.take_table("fsdp_config");
-    if table.is_none() && full {
-        if let Some(path) = options.text("fsdp_config")? {
-            let instead = "FSDP with its defaults";
-            table = reading.options(&place, "fsdp_config", &path, instead)?;
-        }
+    let path = options.text("fsdp_config")?;
+    if let (None, true, Some(path)) = (&table, full, path) {
+        let instead = "FSDP with its defaults";
+        table = reading.options(&place, "fsdp_config", &path, instead)?;
     }
     match table {
         Some(table) if full => fsdp::table(table, spec, reading)?,
@@ -227,7 +226,7 @@ pub(crate) const MATTERS: &[(&str, &str)] = &[
     ),
     (
         "neftune_noise_alpha",
-        "noise on embeddings keeps a copy of them",
+        "noise on embeddings keeps a copy of them; planned without",
     ),
     (
         "optim_target_modules",
@@ -246,10 +245,6 @@ pub(crate) const MATTERS: &[(&str, &str)] = &[
         "sequences are split over GPUs; planned whole",
     ),
     ("tp_size>1", "matrices are split over GPUs; planned whole"),
-    (
-        "half_precision_backend",
-        "which library computes in 16 bits",
-    ),
     (
         "device_map",
         "layers are spread over GPUs; planned as data parallel",
@@ -283,6 +278,7 @@ pub(crate) const SILENT: &[&str] = &[
     "full_determinism",
     "gradient_checkpointing_kwargs*",
     "greater_is_better",
+    "half_precision_backend",
     "group_by_length",
     "hub_*",
     "ignore_data_skip",

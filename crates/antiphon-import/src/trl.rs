@@ -14,22 +14,17 @@ use crate::transformers::{self, Defaults};
 
 const MATTERS: &[(&str, &str)] = &[
     (
-        "num_iterations>1",
-        "each batch is trained on several times; planned once",
-    ),
-    (
         "lora_target_parameters",
         "adapters at experts; planned without",
-    ),
-    (
-        "num_ppo_epochs>1",
-        "PPO goes over each batch several times; planned once",
     ),
     (
         "steps_per_generation>1",
         "answers are made for several steps at once",
     ),
-    ("generation_batch_size", "how many answers are made at once"),
+    (
+        "generation_batch_size",
+        "how many answers are made at once; planned as one step's",
+    ),
     ("teacher_model*", "a teacher model; planned without"),
     ("judge", "a judge model; planned without"),
     ("config_name", "a model made from a config of its own"),
@@ -165,9 +160,9 @@ pub(crate) fn training(
         spec.batch.sequence_length = spec.batch.sequence_length.or(longest(&rollout));
         spec.rollout = Some(rollout);
     }
-    if trl && options.text("loss_type")?.as_deref() == Some("nll") {
-        spec.loss.get_or_insert(LossKernel::Plain);
-    } else if !trl {
+    // TRL's own loss has changed between versions: stated, or left to the plan.
+    let stated = options.text("loss_type")?.as_deref() == Some("nll");
+    if stated || !trl {
         spec.loss.get_or_insert(LossKernel::Plain);
     }
     options.finish(&KNOWN, &mut reading.warnings);
@@ -181,7 +176,7 @@ fn task(
     trl: bool,
     reading: &mut Reading<'_>,
 ) -> Result<Task, ImportError> {
-    const WORDS: [(&str, Task); 13] = [
+    const WORDS: [(&str, Task); 12] = [
         ("grpo", Task::Grpo),
         ("rloo", Task::Grpo),
         ("gspo", Task::Grpo),
@@ -192,25 +187,19 @@ fn task(
         ("ppo", Task::Ppo),
         ("reward", Task::RewardModel),
         ("pretrain", Task::Pretrain),
-        ("run_clm", Task::Pretrain),
         ("continued", Task::Pretrain),
         ("sft", Task::Sft),
     ];
-    // ORPO and CPO hold `po` of others in their names: the longest word first.
     for text in [launch.program.as_str(), options.file()] {
         let text = text.rsplit('/').next().unwrap_or(text).to_ascii_lowercase();
-        let mut parts = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let whole = text.contains("run_clm");
-        let found = WORDS.iter().find(|(word, _)| {
-            (whole && *word == "run_clm")
-                || parts
-                    .clone()
-                    .any(|part| part.split('_').any(|piece| piece == *word))
-        });
-        if let Some((_, task)) = found {
+        if text.contains("run_clm") {
+            return Ok(Task::Pretrain);
+        }
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let named = words.find_map(|word| WORDS.iter().find(|(name, _)| *name == word));
+        if let Some((_, task)) = named {
             return Ok(*task);
         }
-        let _ = parts.next();
     }
     if options.under("num_generations") || options.under("reward_funcs") {
         return Ok(Task::Grpo);
@@ -340,7 +329,12 @@ fn rollout(options: &mut Options, spec: &TrainingSpec) -> Result<Rollout, Import
         } else {
             None
         },
-        asynchronous: false,
+        gives_back: Some(options.on("vllm_enable_sleep_mode")?).filter(|_| vllm && !server),
+        passes: Some(if grpo {
+            options.count("num_iterations")?.unwrap_or(1)
+        } else {
+            options.count("num_ppo_epochs")?.unwrap_or(4)
+        }),
         ..Rollout::default()
     })
 }

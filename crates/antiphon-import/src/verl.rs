@@ -2,8 +2,8 @@
 
 use antiphon_types::model::Linear;
 use antiphon_types::training::{
-    AttentionKernel, Framework, LossKernel, Method, Model, Optimizer, Place as At, Precision,
-    Recompute, Rollout, Sharding, Task, TrainingSpec,
+    AttentionKernel, Framework, LossKernel, Method, Model, Module, Optimizer, Place as At,
+    Precision, Recompute, Rollout, Sharding, Task, TrainingSpec,
 };
 
 use crate::error::ImportError;
@@ -16,36 +16,12 @@ const ACTOR: &str = "actor_rollout_ref.actor";
 
 const MATTERS: &[(&str, &str)] = &[
     (
-        "actor_rollout_ref.actor.fsdp_config.param_offload",
-        "weights are on the host while answers are made; planned staying",
-    ),
-    (
-        "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
-        "states are on the host while answers are made; planned staying",
-    ),
-    (
-        "actor_rollout_ref.actor.megatron.param_offload",
-        "weights are on the host while answers are made; planned staying",
-    ),
-    (
         "actor_rollout_ref.actor.megatron.grad_offload",
         "gradients are on the host while answers are made; planned staying",
     ),
     (
-        "actor_rollout_ref.actor.megatron.optimizer_offload",
-        "states are on the host while answers are made; planned staying",
-    ),
-    (
-        "actor_rollout_ref.ref.fsdp_config.param_offload",
-        "the reference model is on the host when idle; planned staying",
-    ),
-    (
-        "actor_rollout_ref.ref.megatron.param_offload",
-        "the reference model is on the host when idle; planned staying",
-    ),
-    (
         "actor_rollout_ref.actor.megatron.override_transformer_config.*",
-        "what Megatron computes again",
+        "a setting of Megatron; planned as usual",
     ),
     (
         "actor_rollout_ref.rollout.multi_turn.enable",
@@ -192,7 +168,8 @@ fn reinforced(
     } else {
         of_fsdp(options, spec)?;
     }
-    rollout(options, spec, answers)
+    let engine = if megatron { "megatron" } else { "fsdp_config" };
+    rollout(options, spec, answers, engine, reading)
 }
 
 fn lora(
@@ -313,6 +290,16 @@ fn of_megatron(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), Imp
     });
     spec.precision = Some(Precision::Mixed16);
     spec.optimizer = Some(Optimizer::AdamWFused);
+    // Megatron's own settings say what is computed again; the flag of the model does not reach it.
+    let settings = format!("{table}.override_transformer_config");
+    let granularity = options.choice(
+        &format!("{settings}.recompute_granularity"),
+        &[
+            ("full", Recompute::Full),
+            ("selective", Recompute::Modules(vec![Module::CoreAttn])),
+        ],
+    )?;
+    spec.recompute = Some(granularity.unwrap_or(Recompute::None));
     Ok(())
 }
 
@@ -320,7 +307,20 @@ fn rollout(
     options: &mut Options,
     spec: &mut TrainingSpec,
     answers: u64,
+    engine: &str,
+    reading: &mut Reading<'_>,
 ) -> Result<(), ImportError> {
+    let weights = options.on(&format!("{ACTOR}.{engine}.param_offload"))?;
+    let states = options.on(&format!("{ACTOR}.{engine}.optimizer_offload"))?;
+    if weights != states {
+        let part = if weights { "param" } else { "optimizer" };
+        let effect =
+            "only a part of what is trained is on the host while answers are made; planned staying";
+        let name = format!("{ACTOR}.{engine}.{part}_offload");
+        let warning = options.not_understood(&name, effect);
+        reading.warnings.push(warning);
+    }
+    let scoring = options.on(&format!("actor_rollout_ref.ref.{engine}.param_offload"))?;
     let table = "actor_rollout_ref.rollout";
     let in_loss = options.on(&format!("{ACTOR}.use_kl_loss"))?;
     let in_reward = options.on("algorithm.use_kl_in_reward")?;
@@ -344,6 +344,14 @@ fn rollout(
         asynchronous: false,
         reference: Some(in_loss || in_reward),
         memory_permille: Some(memory.unwrap_or(500)),
+        gives_back: Some(
+            options
+                .flag(&format!("{table}.free_cache_engine"))?
+                .unwrap_or(true),
+        ),
+        trained_offload: Some(weights && states),
+        scoring_offload: Some(scoring),
+        passes: Some(options.count(&format!("{ACTOR}.ppo_epochs"))?.unwrap_or(1)),
     });
     Ok(())
 }

@@ -7,14 +7,18 @@
 
 pub mod activations;
 pub mod adapter;
+pub mod advice;
 pub mod answer;
 pub mod catalog;
 pub mod error;
+pub mod ladder;
 pub mod memory;
 pub mod plan;
 pub mod profile;
 pub mod row;
 pub mod run;
+pub mod search;
+pub mod shapes;
 pub mod states;
 
 // The time of a step, and what follows from it.

@@ -173,17 +173,31 @@ fn host_activations(run: &Run, stage: u64) -> f64 {
 /// The worst moment of a stage.
 #[must_use]
 pub fn stage(run: &Run, stage: u64) -> Stage {
-    let own = states::parameters(run, stage);
-    let states = states::states(run, stage);
     let mut worst = Stage {
         parts: Parts::default(),
         phase: Phase::Load,
     };
-    let mut consider = |phase: Phase, parts: Parts| {
+    each_moment(run, stage, |phase, parts| {
         if parts.sum() > worst.parts.sum() {
             worst = Stage { parts, phase };
         }
-    };
+    });
+    worst
+}
+
+/// Every moment of a step on a stage, in order.
+#[must_use]
+pub fn moments(run: &Run, stage: u64) -> Vec<Stage> {
+    let mut moments = Vec::new();
+    each_moment(run, stage, |phase, parts| {
+        moments.push(Stage { parts, phase });
+    });
+    moments
+}
+
+fn each_moment(run: &Run, stage: u64, mut consider: impl FnMut(Phase, Parts)) {
+    let own = states::parameters(run, stage);
+    let states = states::states(run, stage);
     let gathered = gathered(run, &own);
     let (kept, live) = kept(run, stage);
     let reference = reference(run, &own);
@@ -270,7 +284,6 @@ pub fn stage(run: &Run, stage: u64) -> Stage {
             },
         );
     }
-    worst
 }
 
 impl Parameters {

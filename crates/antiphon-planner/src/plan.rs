@@ -42,10 +42,7 @@ pub fn plan(
             if memory::strength(&stronger) <= memory::strength(&run.recompute) {
                 continue;
             }
-            let tried = Run {
-                recompute: stronger,
-                ..run.clone()
-            };
+            let tried = run.recomputing(stronger);
             let needs = memory::memory(&tried, machine);
             if needs.fits || memory::strength(&tried.recompute) == 4 {
                 note_recompute(

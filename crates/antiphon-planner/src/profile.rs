@@ -24,6 +24,10 @@ pub struct Profile {
     pub sharding: Sharding,
     /// Whether tensor parallelism splits the rest by sequence.
     pub sequence_parallel: bool,
+    /// What else it can be told to do.
+    pub abilities: Vec<Ability>,
+    /// How its data-parallel ranks can share.
+    pub shardings: Vec<Sharding>,
     /// Whether everything between blocks is computed again.
     pub recompute: bool,
     /// Whether what blocks hand on goes to host memory where all else is computed again.
@@ -112,6 +116,42 @@ pub struct Profile {
     pub efficiency: f64,
     /// Where the habits are read.
     pub source: String,
+}
+
+impl Profile {
+    /// Whether it can be told to do something.
+    #[must_use]
+    pub fn can(&self, ability: Ability) -> bool {
+        self.abilities.contains(&ability)
+    }
+}
+
+/// What a framework can be told to do beside data parallelism and whole recomputation, which all can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ability {
+    /// Split matrices.
+    Tensor,
+    /// Split layers into stages.
+    Pipeline,
+    /// Give a stage several chunks of layers.
+    Interleaved,
+    /// Split sequences.
+    Context,
+    /// Split experts.
+    Expert,
+    /// Share among fewer ranks than all (HSDP, subgroups).
+    Groups,
+    /// Compute what some modules made again.
+    Modules,
+    /// Keep the results of costly operations only.
+    PerOperation,
+    /// Compute the loss in chunks, or together with the head.
+    LeanLoss,
+    /// Keep optimizer states in host memory.
+    OffloadOptimizer,
+    /// Keep weights there, too.
+    OffloadParameters,
 }
 
 const fn usual() -> Framework {

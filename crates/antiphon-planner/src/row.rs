@@ -428,7 +428,7 @@ fn rollout(cells: &Cells, generators: Option<u64>) -> Rollout {
         gpus: generators,
         asynchronous: generators.is_some(),
         reference: Some(true),
-        memory_permille: None,
+        ..Rollout::default()
     }
 }
 

@@ -37,10 +37,20 @@ impl Machine {
     #[must_use]
     pub fn usual(gpu: &Accelerator) -> Self {
         let nvl72 = gpu.name.starts_with("GB200") || gpu.name.starts_with("GB300");
+        // A Grace Hopper has one GPU beside its processor: 450 GB/s is the link between the two.
+        let alone = gpu.name.starts_with("GH200");
         let ampere = gpu.architecture == "Ampere" || gpu.architecture == "Volta";
         Self {
-            domain: if nvl72 { 72 } else { 8 },
-            node: if nvl72 { 4 } else { 8 },
+            domain: match (nvl72, alone) {
+                (true, _) => 72,
+                (false, true) => 1,
+                (false, false) => 8,
+            },
+            node: match (nvl72, alone) {
+                (true, _) => 4,
+                (false, true) => 1,
+                (false, false) => 8,
+            },
             inter_gb_s: if ampere { 25.0 } else { 50.0 },
             host_gib: 0.0,
             storage_gb_s: 4.0,
@@ -168,6 +178,21 @@ impl Run {
             Task::Dpo | Task::Orpo | Task::RewardModel => 2,
             Task::Pretrain | Task::Sft | Task::Kto | Task::Ppo | Task::Grpo => 1,
         }
+    }
+
+    /// The same with another recomputation, and what goes with it in its framework.
+    #[must_use]
+    pub fn recomputing(&self, recompute: Recompute) -> Self {
+        let mut run = self.clone();
+        if run.profile.offloads_checkpoints {
+            run.offload.activations = if recompute == Recompute::Full {
+                Place::Cpu
+            } else {
+                Place::Gpu
+            };
+        }
+        run.recompute = recompute;
+        run
     }
 
     /// Sequences before weights move, over all GPUs.

@@ -541,4 +541,12 @@ pub struct Rollout {
     pub reference: Option<bool>,
     /// Share of a GPU's memory that generation may take, in thousandths.
     pub memory_permille: Option<u64>,
+    /// Whether generation gives its memory back while weights are trained on the same GPUs.
+    pub gives_back: Option<bool>,
+    /// Whether what is trained moves to host memory while answers are made.
+    pub trained_offload: Option<bool>,
+    /// Whether models that only score move to host memory between their uses.
+    pub scoring_offload: Option<bool>,
+    /// Times that each batch of answers is trained on.
+    pub passes: Option<u64>,
 }

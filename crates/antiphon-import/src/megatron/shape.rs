@@ -57,10 +57,17 @@ pub(super) fn shape(
         window: window(options)?,
         max_positions: longest,
     };
-    bounded(shape, |name| {
-        options.bad(name, "a size of a model that can be trained")
-    })
-    .map(Some)
+    let named = |name: &str| match name {
+        "num_hidden_layers" => "num_layers",
+        "intermediate_size" => "ffn_hidden_size",
+        "num_experts" => "num_experts",
+        "vocab_size" => "vocab_size",
+        "max_position_embeddings" => "max_position_embeddings",
+        "num_attention_heads" => "num_attention_heads",
+        _ => "hidden_size",
+    };
+    let bad = |name: &str| options.bad(named(name), "a size of a model that can be trained");
+    bounded(shape, bad).map(Some)
 }
 
 /// Four times the width; with a gate two thirds of that, in steps of 64.
@@ -86,14 +93,14 @@ fn attention(options: &mut Options, hidden: u64, heads: u64) -> Result<Attention
         });
     }
     let head_dim = options.count("kv_channels")?;
-    if head_dim.is_none() && hidden % heads != 0 {
+    if head_dim.is_none() && !hidden.is_multiple_of(heads) {
         let expected = format!("a divisor of the width {hidden}, or `--kv-channels` beside it");
         return Err(options.bad("num_attention_heads", &expected));
     }
     let grouped = options.on("group_query_attention")?;
     let groups = options.count("num_query_groups")?;
     let kv_heads = if grouped { groups.unwrap_or(1) } else { heads };
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         let expected = format!("a divisor of {heads} heads");
         return Err(options.bad("num_query_groups", &expected));
     }

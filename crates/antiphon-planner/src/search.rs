@@ -1,0 +1,248 @@
+//! The best layouts for a spec: every way its framework can split the work over the GPUs on offer, what fits of them, and of that
+//! what nothing else beats in time, cost, GPUs and memory left over. Frees what a spec says of layout, micro-batch, recomputation
+//! and offloading; keeps the sequences of a step, so that the same model comes out.
+
+mod candidate;
+mod pareto;
+mod splits;
+
+use antiphon_types::training::{Batch, Layout, Offload, Recompute, TrainingSpec};
+
+use crate::error::PlanError;
+use crate::memory::{self, Memory};
+use crate::plan;
+use crate::profile::Frameworks;
+use crate::rollout;
+use crate::run::{Assumption, Machine, Run, resolve};
+use crate::speed::{self, Speed};
+use candidate::{Candidate, Search};
+
+/// GPUs of one type that can be had.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    /// The partition; none for a GPU type of the catalog.
+    pub partition: Option<String>,
+    /// What they are.
+    pub machine: Machine,
+    /// How many there are.
+    pub gpus: u64,
+}
+
+/// What is searched within.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Fewest GPUs.
+    pub gpus_min: u64,
+    /// Most GPUs.
+    pub gpus_max: u64,
+    /// Hours in which it has to end.
+    pub hours: Option<f64>,
+    /// US dollars that it may cost.
+    pub usd: Option<f64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            gpus_min: 1,
+            gpus_max: u64::MAX,
+            hours: None,
+            usd: None,
+        }
+    }
+}
+
+/// One layout on one offer.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// Which offer.
+    pub offer: usize,
+    /// What runs.
+    pub run: Run,
+    /// What it needs.
+    pub memory: Memory,
+    /// How fast it is.
+    pub speed: Speed,
+    /// Hours of the whole run, where its length is known.
+    pub hours: Option<f64>,
+    /// US dollars of the whole run, where its length and the price are known.
+    pub usd: Option<f64>,
+    /// US dollars for 10^6 tokens, where the price is known.
+    pub usd_m_tokens: Option<f64>,
+}
+
+impl Choice {
+    /// Tokens a second of all its GPUs.
+    #[must_use]
+    pub fn tokens_per_s(&self) -> f64 {
+        self.speed.tokens / self.speed.step_ms * 1e3
+    }
+
+    /// Its layout in words.
+    #[must_use]
+    pub fn described(&self) -> String {
+        candidate::described(&self.run)
+    }
+
+    /// Share of the usable memory that is left.
+    #[must_use]
+    pub fn margin(&self) -> f64 {
+        1.0 - self.memory.device / self.memory.usable
+    }
+}
+
+/// How much was looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ways to split the work.
+    pub splits: u64,
+    /// Of them, those whose weights, gradients and states alone are too large.
+    pub states_too_large: u64,
+    /// Of them, those that no batch and no recomputation makes fit.
+    pub too_large: u64,
+    /// Layouts that cannot be as fast as others that were seen.
+    pub too_slow: u64,
+    /// Layouts that were computed to the end.
+    pub computed: u64,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What nothing else beats in time, cost, GPUs and margin, the fastest first.
+    pub choices: Vec<Choice>,
+    /// Which of them is recommended; none where nothing fits or keeps to the limits.
+    pub recommended: Option<usize>,
+    /// Why, or why not.
+    pub reason: String,
+    /// Defaults that were taken.
+    pub assumptions: Vec<Assumption>,
+    /// How much was looked at.
+    pub counts: Counts,
+}
+
+/// Searches all layouts on all offers.
+///
+/// # Errors
+/// What contradicts itself, or what cannot be known.
+pub fn search(
+    spec: &TrainingSpec,
+    offers: &[Offer],
+    limits: &Limits,
+    frameworks: &'static Frameworks,
+) -> Result<Found, PlanError> {
+    let Some(first) = offers.first() else {
+        return Ok(nothing("no GPUs are on offer".into(), Vec::new()));
+    };
+    let (base, assumptions) = base(spec, &first.machine, limits, frameworks)?;
+    let mut search = Search::new(&base);
+    for (index, offer) in offers.iter().enumerate() {
+        for gpus in splits::counts(offer, limits) {
+            search.count(index, offer, gpus);
+        }
+    }
+    if search.kept.is_empty() {
+        let reason = search.nearest(offers, limits);
+        return Ok(Found {
+            counts: search.counts,
+            ..nothing(reason, assumptions)
+        });
+    }
+    let steps = plan::steps(spec, &base);
+    let best = pareto::front(&search.kept, offers, held(&base) - base.gpus as f64);
+    let mut choices: Vec<Choice> = best
+        .iter()
+        .map(|candidate| choice(&search, candidate, offers, steps))
+        .collect();
+    choices.sort_by(|a, b| a.speed.step_ms.total_cmp(&b.speed.step_ms));
+    let (recommended, reason) = pareto::recommend(&choices, offers, limits);
+    Ok(Found {
+        choices,
+        recommended,
+        reason,
+        assumptions,
+        counts: search.counts,
+    })
+}
+
+/// GPUs that a run pays for: those that only generate count, too.
+pub(crate) fn held(run: &Run) -> f64 {
+    let (generators, apart) = rollout::generators(run);
+    let generates = plan::generates(run) && apart;
+    run.gpus as f64 + if generates { generators } else { 0.0 }
+}
+
+fn nothing(reason: String, assumptions: Vec<Assumption>) -> Found {
+    Found {
+        choices: Vec::new(),
+        recommended: None,
+        reason,
+        assumptions,
+        counts: Counts::default(),
+    }
+}
+
+fn choice(search: &Search, candidate: &Candidate, offers: &[Offer], steps: Option<u64>) -> Choice {
+    let machine = &offers[candidate.offer].machine;
+    let run = search.run(candidate);
+    let speed = speed::speed(&run, machine);
+    let usd_h = machine.usd_h * held(&run);
+    let priced = usd_h > 0.0;
+    let hours = steps.map(|steps| steps as f64 * speed.step_ms / 3.6e6);
+    Choice {
+        offer: candidate.offer,
+        memory: memory::memory(&run, machine),
+        hours,
+        usd: hours.filter(|_| priced).map(|hours| hours * usd_h),
+        usd_m_tokens: priced.then(|| usd_h * speed.step_ms / 3.6e6 / speed.tokens * 1e6),
+        speed,
+        run,
+    }
+}
+
+/// Tokens of a step where a spec says nothing of its batch: a usual one of fine-tuning.
+const TOKENS_A_STEP: u64 = 262_144;
+
+/// The spec on one GPU with the whole step as accumulation: what every candidate is made from.
+fn base(
+    spec: &TrainingSpec,
+    machine: &Machine,
+    limits: &Limits,
+    frameworks: &'static Frameworks,
+) -> Result<(Run, Vec<Assumption>), PlanError> {
+    let batch = &spec.batch;
+    let global = match batch.global {
+        Some(global) => Some(global),
+        None if batch.micro.is_none() && batch.accumulation.is_none() => None,
+        None => Some(resolve(spec, machine, frameworks)?.0.global()),
+    };
+    let one = TrainingSpec {
+        layout: Layout {
+            gpus: Some(1),
+            ..Layout::default()
+        },
+        batch: Batch {
+            micro: Some(1),
+            accumulation: Some(1),
+            global: None,
+            ..*batch
+        },
+        recompute: Some(Recompute::None),
+        offload: Offload::default(),
+        ..spec.clone()
+    };
+    let (mut run, mut assumptions) = resolve(&one, machine, frameworks)?;
+    run.accumulation = global.unwrap_or_else(|| {
+        let taken = (TOKENS_A_STEP / (run.sequence * run.sequences_a_sample()))
+            .max(limits.gpus_min)
+            .max(8)
+            .next_power_of_two();
+        assumptions.push(Assumption {
+            what: "global batch",
+            taken: format!("{taken} sequences"),
+            why: format!("nothing is said; about {TOKENS_A_STEP} tokens a step are usual"),
+        });
+        taken
+    });
+    Ok((run, assumptions))
+}
