@@ -179,8 +179,8 @@ impl<'a> Player<'a> {
         loop {
             let mut first: Option<(f64, u8, usize, usize, Kind)> = None;
             for stage in 0..count {
-                for lane in 0..self.lanes() {
-                    let [forward, backward, weights] = played[stage][lane];
+                let lanes = played[stage].iter().enumerate().take(self.lanes());
+                for (lane, &[forward, backward, weights]) in lanes {
                     let (before, most) = self.most(stage, lane);
                     let candidates = [
                         (Kind::Backward, backward, backward < forward, 0),

@@ -68,7 +68,7 @@ fn fastest_of_all(spec: &TrainingSpec, machine: &Machine, gpus: u64) -> f64 {
     for tp in powers {
         for pp in powers {
             for cp in powers {
-                if gpus % (tp * pp * cp) != 0 || tp > machine.domain {
+                if !gpus.is_multiple_of(tp * pp * cp) || tp > machine.domain {
                     continue;
                 }
                 let dp = gpus / (tp * pp * cp);
@@ -77,7 +77,7 @@ fn fastest_of_all(spec: &TrainingSpec, machine: &Machine, gpus: u64) -> f64 {
                         && (global / dp).is_multiple_of(pp)
                         && 32_u64.is_multiple_of(pp * chunks)
                         && 32 > pp * chunks;
-                    if global % dp != 0 || (chunks > 1 && !interleaves) {
+                    if !global.is_multiple_of(dp) || (chunks > 1 && !interleaves) {
                         continue;
                     }
                     for sharding in [Sharding::None, Sharding::Zero1] {
