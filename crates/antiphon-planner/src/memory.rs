@@ -104,6 +104,8 @@ pub struct Memory {
     pub fits: bool,
     /// Bytes that a process can get.
     pub usable: f64,
+    /// Bytes of them that have to stay free: 2 % or 1 GiB, on small cards 5 %.
+    pub margin: f64,
 }
 
 /// Computes the memory of a run.
@@ -126,6 +128,7 @@ pub fn memory(run: &Run, machine: &Machine) -> Memory {
     let ranks = run.gpus.min(machine.node) as f64;
     let activations_on_host = host_activations(run, at);
     let usable = machine.gpu.usable_gib * GIB;
+    let margin = (0.02 * usable).max(GIB).min(0.05 * usable);
     let host = (states.host + activations_on_host) * ranks;
     Memory {
         stage: at,
@@ -135,7 +138,8 @@ pub fn memory(run: &Run, machine: &Machine) -> Memory {
         device,
         host,
         disk: states.disk * ranks,
-        fits: device + (0.02 * usable).max(GIB).min(0.05 * usable) <= usable
+        margin,
+        fits: device + margin <= usable
             && (machine.host_gib == 0.0 || host <= machine.host_gib * GIB),
         usable,
     }

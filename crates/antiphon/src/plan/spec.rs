@@ -40,13 +40,6 @@ pub(super) fn asked(args: &PlanArgs) -> Result<Asked, Failure> {
     override_with(&mut spec, args)?;
     let mut assumptions = Vec::new();
     let machine = machine(args, &mut assumptions)?;
-    if spec.layout.gpus.is_none() && args.file.is_some() {
-        assumptions.push(Assumption {
-            what: "GPUs",
-            taken: "as few as the layout needs".into(),
-            why: "the config doesn't say; give `--gpus`".into(),
-        });
-    }
     Ok(Asked {
         spec,
         machine,

@@ -54,8 +54,17 @@ fn head(text: &mut String, plan: &Plan) {
             "fits: {device:.1} of {usable:.1} GiB, {:.1} GiB to spare",
             usable - device
         )
+    } else if device + memory.margin <= usable {
+        let host = plan.machine.host_gib;
+        format!(
+            "does not fit: {:.1} GiB of host memory are needed and a node has {host:.1}",
+            memory.host / GIB
+        )
     } else {
-        format!("does not fit: {device:.1} GiB are needed and {usable:.1} GiB are there")
+        format!(
+            "does not fit: {device:.1} GiB are needed and {:.1} to be left free, {usable:.1} GiB are there",
+            memory.margin / GIB
+        )
     };
     let _ = writeln!(text, "{verdict}\n");
 }
