@@ -1,9 +1,9 @@
 //! How fast others would say that a run is: to compare with, never to plan with.
 
-use crate::compute;
 use crate::flops::{self, Convention};
 use crate::pipeline;
 use crate::run::{Machine, Run};
+use crate::update;
 
 /// Share of the data sheet's rate that rules of thumb take (EleutherAI/cookbook, and most tables of training times).
 const USUAL_MFU: f64 = 0.4;
@@ -47,7 +47,7 @@ pub fn roofline(run: &Run, machine: &Machine) -> f64 {
         0.0
     };
     let micro = compute + moved + tensor;
-    let (dense, experts) = compute::held(run);
+    let (dense, experts) = update::held(run);
     let data = if run.dp > 1 {
         (4.0 * (dense + experts) / link(run.dp * run.tp) - micro).max(0.0)
     } else {

@@ -376,7 +376,7 @@ mod tests {
             let counted = known.shape.active_parameters();
             // The table counts the biases of experts that a token is not sent to.
             let slack = if known.shape.biases == Biases::All {
-                known.active / 500
+                known.active / 100
             } else {
                 0
             };

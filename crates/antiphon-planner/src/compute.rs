@@ -3,110 +3,17 @@
 
 use antiphon_types::model::{Attention, Biases, LayerKind, Linear};
 use antiphon_types::training::{
-    AttentionKernel, LossKernel, Matmul, Module, Optimizer, Place, Precision, Quantization,
-    Recompute, Sharding, Task,
+    AttentionKernel, LossKernel, Matmul, Module, Place, Quantization, Recompute, Task,
 };
 
-use crate::catalog;
 use crate::flops;
 use crate::kernels::{Kernels, Silicon};
+use crate::rates::Rates;
 use crate::run::{Machine, Run, recomputes};
+use crate::update::update_bytes;
 
 /// Layers that an adapter is on which is known by size only: what most libraries adapt.
 const PROJECTED: [Linear; 2] = [Linear::QProj, Linear::VProj];
-
-/// Rates of one GPU in units a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rates {
-    /// The data sheet's bf16 operations: what MFU is told against.
-    pub peak: f64,
-    /// 16-bit operations of a large product.
-    pub product: f64,
-    /// Operations of a large product in the run's own numbers.
-    pub low: f64,
-    /// Operations of attention at long sequences.
-    pub attention: f64,
-    /// Bytes of element-wise kernels.
-    pub memory: f64,
-}
-
-impl Rates {
-    /// What a run's kernels reach on a machine.
-    #[must_use]
-    pub fn new(run: &Run, machine: &Machine, kernels: &Kernels, silicon: &Silicon) -> Self {
-        let gpu = &machine.gpu;
-        // Volta has no bf16.
-        let sheet = if gpu.bf16_tflops > 0.0 {
-            gpu.bf16_tflops
-        } else {
-            gpu.fp16_tflops
-        };
-        let alike = alike(machine);
-        let measured = if gpu.measured_bf16_tflops > 0.0 {
-            gpu.measured_bf16_tflops
-        } else {
-            alike.map_or(
-                (sheet * silicon.ratio).min(gpu.watts * silicon.tflops_per_watt),
-                |part| part.measured_bf16_tflops,
-            )
-        };
-        // The clock under a power cap falls slower than the power.
-        let clock = alike.map_or(1.0, |part| {
-            (gpu.watts / part.watts).min(1.0).powf(silicon.power)
-        });
-        let clock = if gpu.measured_bf16_tflops > 0.0 && alike.is_some_and(|p| p.name != gpu.name) {
-            1.0
-        } else {
-            clock
-        };
-        let eight = if gpu.measured_fp8_tflops > 0.0 {
-            gpu.measured_fp8_tflops
-        } else {
-            gpu.fp8_tflops * silicon.low_ratio
-        };
-        let low = match run.matmul {
-            None => measured,
-            Some(Matmul::Fp8Tensor | Matmul::Fp8Row | Matmul::Mxfp8) => eight.max(measured),
-            Some(Matmul::Nvfp4) => (gpu.fp4_tflops * silicon.low_ratio)
-                .max(eight)
-                .max(measured),
-        };
-        // Full precision multiplies in TF32, at half the rate.
-        let width = if run.precision == Precision::Full32 {
-            0.5
-        } else {
-            1.0
-        };
-        let attends = if kernels.attention_version >= 3.0 {
-            silicon.attention_3
-        } else {
-            silicon.attention_2
-        };
-        let head = match run.model.attention {
-            Attention::Grouped { head_dim, .. } => head_dim,
-            Attention::Latent { nope, rope, .. } => nope + rope,
-        } as f64;
-        // Narrow heads leave less work for each exponential.
-        let narrow = (head / (head + 32.0) / 0.8).min(1.0);
-        Self {
-            peak: sheet * 1e12,
-            product: measured * 1e12 * clock * width * kernels.matmul,
-            low: low * 1e12 * clock * width * kernels.matmul,
-            attention: measured * 1e12 * clock * width * attends * narrow * kernels.attention,
-            memory: gpu.memory_gb_s * 1e9 * kernels.memory,
-        }
-    }
-}
-
-/// The part with a measured rate that this one is a variant of.
-fn alike(machine: &Machine) -> Option<&'static catalog::Accelerator> {
-    let gpu = &machine.gpu;
-    catalog::accelerators().iter().find(|part| {
-        part.measured_bf16_tflops > 0.0
-            && part.architecture == gpu.architecture
-            && (part.bf16_tflops - gpu.bf16_tflops).abs() < 1.0
-    })
-}
 
 /// Seconds of one pass, by what rules them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -431,11 +338,12 @@ impl<'a> Computer<'a> {
         };
         let gated = model.mlp.matrices() == 3;
         let activation = if gated { mix(10.0, 6.0) } else { mix(8.0, 4.0) };
-        // Fused gates know no biases: split, clamped, weighed and added one after the other.
-        let activation = if gated && model.biases == Biases::All {
-            activation + 40.0
-        } else {
-            activation
+        // Fused gates know no biases: split, clamped, weighed and added one after the other. Low precision fuses them with its
+        // casts.
+        let activation = match (gated && model.biases == Biases::All, run.matmul) {
+            (true, None) => activation + 80.0,
+            (true, Some(_)) => activation + 24.0,
+            (false, _) => activation,
         };
         let feed_forward = match (kind, model.experts) {
             (LayerKind::Experts, Some(experts)) => {
@@ -609,74 +517,6 @@ impl<'a> Computer<'a> {
     }
 }
 
-/// Bytes that the update of one weight moves: weight, gradient and states, read and written.
-#[must_use]
-pub fn update_bytes(run: &Run) -> f64 {
-    let wide = match run.precision {
-        Precision::Pure16 => 2.0,
-        Precision::Mixed16 | Precision::Autocast | Precision::Full32 => 4.0,
-    };
-    // Gradient read twice, for clipping too; weight read and written.
-    let weights = 4.0 * wide;
-    let copy = if run.precision == Precision::Mixed16 {
-        2.0
-    } else {
-        0.0
-    };
-    let states = match run.optimizer {
-        Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::PagedAdamW => 4.0 * wide,
-        Optimizer::AdamW8bit | Optimizer::PagedAdamW8bit => 4.0,
-        Optimizer::AdamW4bit => 2.0,
-        Optimizer::Adafactor | Optimizer::Sgd | Optimizer::Lomo => 0.0,
-        Optimizer::Lion | Optimizer::SgdMomentum => 2.0 * wide,
-        Optimizer::Lion8bit => 2.0,
-        Optimizer::Sophia => 4.0 * wide,
-        Optimizer::Prodigy => 8.0 * wide,
-        // Five Newton-Schulz steps go through each matrix in 16 bits several times.
-        Optimizer::Muon => 2.0 * wide + 60.0,
-        Optimizer::Galore { .. } | Optimizer::Apollo { .. } => 3.0 * wide,
-    };
-    weights + copy + states
-}
-
-/// Weights that move, on one rank: those that all its data-parallel peers share, and those of its experts; before sharding.
-#[must_use]
-pub fn held(run: &Run) -> (f64, f64) {
-    let model = &run.model;
-    if !run.trained.full {
-        return (
-            run.trained.parameters as f64 / (run.tp * run.pp) as f64,
-            0.0,
-        );
-    }
-    let (dense, experts) = weights(run);
-    let _ = model;
-    (dense, experts)
-}
-
-/// Weights on one rank, trained or not: shared ones, and those of its experts; before sharding.
-#[must_use]
-pub fn weights(run: &Run) -> (f64, f64) {
-    let model = &run.model;
-    let experts = (model.expert_layers() * model.routed_experts()) as f64;
-    let dense = model.parameters() as f64 - experts;
-    (
-        dense / (run.tp * run.pp) as f64,
-        experts / (run.ep * run.expert_tp * run.pp) as f64,
-    )
-}
-
-/// Weights of which this rank does the update.
-#[must_use]
-pub fn updated(run: &Run) -> f64 {
-    let (dense, experts) = held(run);
-    if run.sharding == Sharding::None {
-        return dense + experts;
-    }
-    let peers = (run.tp * run.dp * run.cp) as f64 / (run.ep * run.expert_tp) as f64;
-    dense / run.shards as f64 + experts / peers.clamp(1.0, run.shards as f64)
-}
-
 /// How often an adapter sends 32-bit numbers of its weight's size through memory in a pass, where it does. Read from how each
 /// is computed, with sizes from the one published comparison of them.
 fn weight_passes(name: &str) -> f64 {
@@ -690,16 +530,5 @@ fn weight_passes(name: &str) -> f64 {
         // Several rounds of block-wise rotations.
         "boft" => 140.0,
         _ => 0.0,
-    }
-}
-
-/// Bytes of a stored weight, as it is gathered or sent to the GPU for a pass.
-#[must_use]
-pub fn stored_bytes(run: &Run) -> f64 {
-    match run.quantization {
-        None => 2.0,
-        Some(Quantization::Nf4 | Quantization::Hqq4) => 0.5625,
-        Some(Quantization::Nf4Double) => 0.516,
-        Some(Quantization::Int8) => 1.0,
     }
 }

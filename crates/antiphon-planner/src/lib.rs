@@ -23,6 +23,7 @@ pub mod states;
 
 // The time of a step, and what follows from it.
 pub mod baseline;
+pub mod bottleneck;
 pub mod calibrate;
 pub mod checkpoint;
 pub mod communication;
@@ -31,11 +32,15 @@ pub mod cost;
 pub mod flops;
 pub mod kernels;
 pub mod offload;
+pub mod parts;
 pub mod pipeline;
+pub mod rates;
 pub mod rollout;
 pub mod score;
 pub mod speed;
+pub mod traffic;
 pub mod typical;
+pub mod update;
 
 pub use error::PlanError;
 pub use plan::{Plan, plan};

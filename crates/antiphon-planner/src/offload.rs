@@ -2,9 +2,9 @@
 
 use antiphon_types::training::{Optimizer, Place};
 
-use crate::compute;
 use crate::kernels::Kernels;
 use crate::run::{Machine, Run};
+use crate::update;
 
 /// Bytes of host memory that the update of a weight moves (Ren 2021: states and copy in 32 bits, gradient and weight in 16).
 const HOST_BYTES: f64 = 28.0;
@@ -32,7 +32,7 @@ pub fn offloaded(run: &Run, machine: &Machine, kernels: &Kernels, tokens: f64) -
     };
     let mut offloaded = Offloaded::default();
     if run.offload.optimizer != Place::Gpu {
-        let updated = compute::updated(run);
+        let updated = update::updated(run);
         let states = match run.optimizer {
             Optimizer::Sgd | Optimizer::Lomo | Optimizer::Adafactor => 0.5,
             _ => 1.0,
@@ -44,8 +44,8 @@ pub fn offloaded(run: &Run, machine: &Machine, kernels: &Kernels, tokens: f64) -
         }
     }
     if run.offload.parameters != Place::Gpu {
-        let (dense, experts) = compute::weights(run);
-        let stored = compute::stored_bytes(run);
+        let (dense, experts) = update::weights(run);
+        let stored = update::stored_bytes(run);
         // This rank's part, for the forward and for the backward pass.
         offloaded.weights =
             2.0 * (dense + experts) * stored / run.shards as f64 / slower(run.offload.parameters);

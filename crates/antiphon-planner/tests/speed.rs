@@ -8,7 +8,8 @@
 use antiphon_planner::calibrate::{Attempt, Calibration};
 use antiphon_planner::checkpoint::{self, Hazards};
 use antiphon_planner::flops::{self, Convention};
-use antiphon_planner::speed::{Parts, Speed, speed};
+use antiphon_planner::parts::Parts;
+use antiphon_planner::speed::{Speed, speed};
 use antiphon_planner::{Machine, Run, baseline, catalog, cost, profile, resolve};
 use antiphon_types::training::{
     Framework, Length, Lora, Matmul, Method, Model, Recompute, Rollout, Schedule, Sharding, Task,
