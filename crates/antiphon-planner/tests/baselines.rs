@@ -225,7 +225,6 @@ struct Errors {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the comparison is read by people")]
 fn measurements_are_nearer_than_with_what_people_use() {
     let Ok(folder) = std::env::var("PLANNER_DATA") else {
         println!("skipped: PLANNER_DATA does not name the folder with measurements.csv");
