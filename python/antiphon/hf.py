@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ class AntiphonCallback(TrainerCallback):
         self.job = job
         self.stream = stream
         self.losses = ShardLosses(stream, shards)
+        self.on_gpu = torch.cuda.is_available()
         self.trainer: Any = None
         self.batches: Any = None  # The stream's batch sampler, once the Trainer has asked for its loader.
         self.slot = stream.slot if stream is not None else 0  # The first slot that no micro-step has consumed.
@@ -163,11 +165,11 @@ class AntiphonCallback(TrainerCallback):
         self._step_slot = self.slot
         with self.quiet:
             numbers, self.numbers = self.numbers, {}
-            numbers["step_ms"] = round((now - self._step_at) * 1000, 2)
+            numbers["step_ms"] = (now - self._step_at) * 1000
             self._step_at = now
-            job.signal(step, self.slot, **numbers)
-            self.losses.report(job, step)
-            job.progress(step, state.max_steps)
+            if args.process_index == 0:
+                numbers["progress"] = {"step": step, "total_steps": state.max_steps}
+            job.signal_later(step, partial(_of_step, self.slot, numbers, self.losses.take()))
             if self._probes and step % self._probe_every == 0:
                 self._probe(step)
                 self._step_at = time.perf_counter()
@@ -175,20 +177,18 @@ class AntiphonCallback(TrainerCallback):
                 # The first step after the probes: what they say is judged now, and the answer is worth a request.
                 job.flush()
         due = self._interval_s > 0 and time.monotonic() - self._saved_at >= self._interval_s
-        agreed: dict[str, Any] = {"due": due}
-
-        def broadcast(payload: dict[str, Any]) -> dict[str, Any]:
-            nonlocal agreed
-            agreed = self._broadcast({**payload, "due": due})
-            return agreed
-
-        directives = job.boundary(step, self.slot, broadcast if args.world_size > 1 else None)
+        if args.world_size > 1:
+            directives, due = self._agreed(step, due)
+        else:
+            directives = job.boundary(step, self.slot)
         if self._interval_s > 0:
-            control.should_save = bool(agreed["due"])
-        self._end_drains(step)
+            control.should_save = due
+        if self._drained:
+            self._end_drains(step)
         for directive in directives:
             self._carry_out(directive, state, control)
-        self._change_rows()
+        if self._pending_rows is not None:
+            self._change_rows()
         if job.terminating and not getattr(args, "enable_jit_checkpoint", False):
             # With `enable_jit_checkpoint` the Trainer saves and stops by itself: its handler was chained.
             self.stopped_by = self.stopped_by or "sigterm"
@@ -220,8 +220,6 @@ class AntiphonCallback(TrainerCallback):
                 self._job.signal(state.global_step, **known)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        with self.quiet:
-            self.losses.flush(self._job)
         self._step_at = 0.0
         self.settle()
 
@@ -229,8 +227,8 @@ class AntiphonCallback(TrainerCallback):
         self._optimizer_at = time.perf_counter()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not torch.cuda.is_available():
-            self.numbers["optimizer_ms"] = round((time.perf_counter() - self._optimizer_at) * 1000, 2)
+        if not self.on_gpu:
+            self.numbers["optimizer_ms"] = (time.perf_counter() - self._optimizer_at) * 1000
 
     def consumed(self, first: int, rows: int) -> None:
         """A micro-step consumed this rank's rows from slot `first` on, and the other ranks theirs."""
@@ -479,7 +477,24 @@ class AntiphonCallback(TrainerCallback):
             self._control_group = torch.distributed.new_group(backend="gloo")
         return self._control_group
 
-    def _broadcast(self, payload: dict[str, Any]) -> dict[str, Any]:
-        box = [payload]
-        torch.distributed.broadcast_object_list(box, src=0, group=self._group())
-        return box[0]
+    def _agreed(self, step: int, due: bool) -> tuple[tuple[Directive, ...], bool]:
+        """What rank 0 was told, and whether it is time to save by its clock."""
+
+        def broadcast(payload: dict[str, Any]) -> dict[str, Any]:
+            nonlocal due
+            box = [{**payload, "due": due}]
+            torch.distributed.broadcast_object_list(box, src=0, group=self._group())
+            due = bool(box[0]["due"])
+            return box[0]
+
+        directives = self._job.boundary(step, self.slot, broadcast)
+        return directives, due
+
+
+def _of_step(slot: int, numbers: dict[str, Any], of_shards: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[Any]:
+    """The signals of a step. Times are told to a hundredth."""
+    yield {
+        "slot": slot,
+        **{name: round(value, 2) if name.endswith("_ms") else value for name, value in numbers.items()},
+    }
+    yield from of_shards()

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from .torch_data import SlotBatches, SlotRows
+from .torch_data import Drawn, SlotBatches, SlotRows
 
 if TYPE_CHECKING:
     from .hf import AntiphonCallback
@@ -24,10 +24,10 @@ EXIT_SIGTERM = 143
 
 
 class CausalLoss:
-    """The loss of causal language models, keeping that of each sample: same sum, one cross entropy."""
+    """The loss of causal language models, keeping that of each token: same sum, one cross entropy."""
 
     def __init__(self) -> None:
-        self.kept: tuple[Any, Any] | None = None  # The mean loss of each sample and its number of target tokens.
+        self.kept: tuple[Any, Any] | None = None  # What each sample adds to the sum, and its number of target tokens.
 
     def __call__(
         self,
@@ -43,15 +43,17 @@ class CausalLoss:
         if shift_labels is None:
             shift_labels = functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
         targets = shift_labels.to(logits.device)
-        by_token = functional.cross_entropy(
-            logits.reshape(-1, vocab_size), targets.reshape(-1), ignore_index=ignore_index, reduction="none"
-        )
-        of_samples = (targets != ignore_index).reshape(targets.shape[0], -1).sum(1)
-        with torch.no_grad():
-            sums = by_token.detach().reshape(targets.shape[0], -1).sum(1)
-            self.kept = (sums / of_samples.clamp(min=1), of_samples)
-        items = of_samples.sum() if num_items_in_batch is None else num_items_in_batch
-        return by_token.sum() / (items.to(by_token.device) if torch.is_tensor(items) else items)
+        # What `cross_entropy` is made of: the loss is the same to the last bit, and its first half is there to be used.
+        log_probs, flat = functional.log_softmax(logits.reshape(-1, vocab_size), 1), targets.reshape(-1)
+        reduction = "mean" if num_items_in_batch is None else "sum"
+        loss = functional.nll_loss(log_probs, flat, ignore_index=ignore_index, reduction=reduction)
+        by_token = functional.nll_loss(log_probs.detach(), flat, ignore_index=ignore_index, reduction="none")
+        rows = len(targets)
+        self.kept = by_token.reshape(rows, -1).sum(1), (targets != ignore_index).reshape(rows, -1).sum(1)
+        if num_items_in_batch is None:
+            return loss
+        items = num_items_in_batch
+        return loss / (items.to(loss.device) if torch.is_tensor(items) else items)
 
     def take(self) -> tuple[Any, Any] | None:
         kept, self.kept = self.kept, None
@@ -78,6 +80,10 @@ class AntiphonTrainerMixin:
     antiphon: AntiphonCallback
     causal_loss: CausalLoss | None = None
     micro_steps: int = 0  # Since the epoch began, as the Trainer counts them.
+    _forward_ms: float = 0.0
+    _fused: tuple[Any, Any] | None = None  # As `CausalLoss.kept`, of the last forward.
+    _is_standard: bool = False  # Whether the last loss was the model's own one.
+    _watched: Any = None  # The model whose outputs are looked at, and what ends that.
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Trains, from where antiphon resumes, and once more from an older checkpoint after each rollback.
@@ -127,7 +133,7 @@ class AntiphonTrainerMixin:
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
-        self.antiphon.numbers["data_wait_ms"] = round((time.perf_counter() - start) * 1000, 2)
+        self.antiphon.numbers["data_wait_ms"] = (time.perf_counter() - start) * 1000
         self._step_batches(batches)
         return batches, items
 
@@ -136,44 +142,42 @@ class AntiphonTrainerMixin:
         start = time.perf_counter()
         loss = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
         self.micro_steps += 1
-        numbers = loop.numbers
+        numbers, so_far = loop.numbers, loop.numbers.get("loss")
+        mine = loss.detach() if loss.requires_grad else loss
         # Not in place: the last step's sum may be on its way to the sender.
-        numbers["loss"] = loss.detach() + numbers.get("loss", 0.0)
-        if not torch.cuda.is_available():
+        numbers["loss"] = mine if so_far is None else so_far + mine
+        if not loop.on_gpu:
             # On a GPU the host's clock sees only the launches.
-            forward = getattr(self, "_forward_ms", 0.0)
-            spent = (time.perf_counter() - start) * 1000
-            numbers["forward_ms"] = round(numbers.get("forward_ms", 0.0) + forward, 2)
-            numbers["backward_ms"] = round(numbers.get("backward_ms", 0.0) + max(spent - forward, 0.0), 2)
+            backward_ms = (time.perf_counter() - start) * 1000 - self._forward_ms
+            numbers["forward_ms"] = numbers.get("forward_ms", 0.0) + self._forward_ms
+            numbers["backward_ms"] = numbers.get("backward_ms", 0.0) + max(backward_ms, 0.0)
         return loss
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         loop = self.antiphon
         shards = inputs.pop("shard", None) if isinstance(inputs, Mapping) else None  # type: ignore[attr-defined]
-        slot = inputs.pop("slot", None) if isinstance(inputs, Mapping) else None  # type: ignore[attr-defined]
         if not model.training or shards is None:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
-        if slot is not None:
-            loop.consumed(int(slot), len(shards))
+        if isinstance(shards, Drawn):
+            loop.consumed(shards.slot, len(shards.numbers))
+            shards = shards.numbers
         rewards = _GatheredRewards(self) if "completion_mask" in inputs and "labels" not in inputs else None
-        fused: list[Any] = []
-        hook = model.register_forward_hook(lambda module, args, outputs: fused.append(_fused_losses(outputs)))
+        self._watch(model)
         start = time.perf_counter()
         try:
             result = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
         finally:
-            hook.remove()
             if rewards is not None:
                 rewards.end()
         self._forward_ms = (time.perf_counter() - start) * 1000
         with loop.quiet:
             kept = self.causal_loss.take() if self.causal_loss is not None else None
-            for losses in [kept, *fused] if rewards is None else []:
-                if losses is not None and len(losses[0]) == len(shards):
-                    loop.losses.add(shards, *losses)
-                    break
+            self._is_standard = kept is not None
+            kept, self._fused = kept or self._fused, None
             if rewards is not None:
                 rewards.report(loop, shards, self.state.global_step + 1)  # type: ignore[attr-defined]
+            elif kept is not None and len(kept[0]) == len(shards):
+                loop.losses.add_sums(shards, *kept)
         return result
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, *args: Any, **kwargs: Any) -> Any:
@@ -194,7 +198,7 @@ class AntiphonTrainerMixin:
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         norm = super()._get_grad_norm(*args, **kwargs)  # type: ignore[misc]
-        self.antiphon.numbers["grad_norm"] = norm.detach() if torch.is_tensor(norm) else norm
+        self.antiphon.numbers["grad_norm"] = norm
         return norm
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
@@ -203,28 +207,33 @@ class AntiphonTrainerMixin:
         self.antiphon.saved(self.args, self.state)  # type: ignore[attr-defined]
         return result
 
+    def _watch(self, model: Any) -> None:
+        """Looks at what the model puts out, as long as its loss is not the one that is known."""
+        if self._is_standard and self._watched is not None:
+            self._watched[1].remove()
+            self._watched = None
+        elif not self._is_standard and (self._watched is None or self._watched[0] is not model):
+            self._watched = model, model.register_forward_hook(self._look)
+
+    def _look(self, model: Any, inputs: Any, outputs: Any) -> None:
+        """TRL's fused head gives log probabilities in place of logits."""
+        log_probs, mask = getattr(outputs, "log_probs", None), getattr(outputs, "label_mask", None)
+        if log_probs is not None and mask is not None:
+            with self.antiphon.quiet:
+                mask = mask.reshape(len(mask), -1)
+                self._fused = -(log_probs.detach().reshape(len(mask), -1) * mask).sum(1), mask.sum(1)
+
     def _step_batches(self, batches: list[Any]) -> None:
         numbers = self.antiphon.numbers
         ids = [batch["input_ids"] for batch in batches if isinstance(batch, Mapping) and "input_ids" in batch]
         numbers["tokens"] = sum(part.numel() for part in ids)
         if ids:
             args = self.args  # type: ignore[attr-defined]
-            numbers["micro_batch"] = len(ids[0])
+            numbers["micro_batch"] = ids[0].shape[0]
             numbers["rows_per_step"] = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        if torch.cuda.is_available():
+        if self.antiphon.on_gpu:
             numbers["memory_peak_bytes"] = torch.cuda.max_memory_allocated()
             numbers["memory_total_bytes"] = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-
-
-def _fused_losses(outputs: Any) -> tuple[Any, Any] | None:
-    """The losses of single samples where TRL's fused head gives log probabilities in place of logits."""
-    if getattr(outputs, "log_probs", None) is None or getattr(outputs, "label_mask", None) is None:
-        return None
-    with torch.no_grad():
-        mask = outputs.label_mask.reshape(len(outputs.label_mask), -1)
-        of_samples = mask.sum(1)
-        sums = -(outputs.log_probs.detach().reshape(len(mask), -1) * mask).sum(1)
-        return sums / of_samples.clamp(min=1), of_samples
 
 
 class _GatheredRewards:
@@ -256,6 +265,7 @@ class _GatheredRewards:
             for mine, gathered in self._seen:
                 if len(mine) == len(shards) and mean is not None and gathered.float().mean().item() == mean:
                     found[signal] = mine
+        shards = torch.as_tensor(shards)
         for number in sorted(set(shards.tolist())):
             of = (shards == number).to(next(iter(found.values())).device) if found else None
             values = {signal: rewards[of].float().mean() for signal, rewards in found.items()}
