@@ -12,66 +12,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from .hf_loss import CausalLoss
 from .torch_data import Drawn, SlotBatches, SlotRows
+from .trl import GatheredRewards, report_rewards
 
 if TYPE_CHECKING:
     from .hf import AntiphonCallback
 
 EXIT_SIGTERM = 143
-
-
-class CausalLoss:
-    """The loss of causal language models, keeping that of each token: same sum, one cross entropy."""
-
-    def __init__(self) -> None:
-        self.kept: tuple[Any, Any] | None = None  # What each sample adds to the sum, and its number of target tokens.
-
-    def __call__(
-        self,
-        logits: Any,
-        labels: Any = None,
-        vocab_size: int = 0,
-        num_items_in_batch: Any = None,
-        ignore_index: int = -100,
-        shift_labels: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        logits = logits.float()
-        if shift_labels is None:
-            shift_labels = functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-        targets = shift_labels.to(logits.device)
-        # What `cross_entropy` is made of: the loss is the same to the last bit, and its first half is there to be used.
-        log_probs, flat = functional.log_softmax(logits.reshape(-1, vocab_size), 1), targets.reshape(-1)
-        reduction = "mean" if num_items_in_batch is None else "sum"
-        loss = functional.nll_loss(log_probs, flat, ignore_index=ignore_index, reduction=reduction)
-        by_token = functional.nll_loss(log_probs.detach(), flat, ignore_index=ignore_index, reduction="none")
-        rows = len(targets)
-        self.kept = by_token.reshape(rows, -1).sum(1), (targets != ignore_index).reshape(rows, -1).sum(1)
-        if num_items_in_batch is None:
-            return loss
-        items = num_items_in_batch
-        return loss / (items.to(loss.device) if torch.is_tensor(items) else items)
-
-    def take(self) -> tuple[Any, Any] | None:
-        kept, self.kept = self.kept, None
-        return kept
-
-
-def fuse_losses(trainer: Any) -> None:
-    """Lets the model's causal loss, where it is the standard one, keep the losses of single samples."""
-    from transformers.loss.loss_utils import ForCausalLMLoss
-    from transformers.modeling_utils import PreTrainedModel
-
-    trainer.causal_loss = None
-    for module in trainer.model.modules():
-        if isinstance(module, PreTrainedModel) and module.get_output_embeddings() is not None:
-            if module.loss_function is ForCausalLMLoss:
-                trainer.causal_loss = CausalLoss()
-                module.loss_function = trainer.causal_loss
-            return
 
 
 class AntiphonTrainerMixin:
@@ -118,11 +68,11 @@ class AntiphonTrainerMixin:
             args.max_steps = max(1, round(args.num_train_epochs * sum(unique) / step_rows))
         # One epoch that holds every step even at one row a micro-step: the Trainer cuts a step short at its end.
         batches = args.max_steps * args.gradient_accumulation_steps * rows
-        loop.batches = SlotBatches(loop.stream, rows, args.process_index, args.world_size, batches)
+        loop.batch.sampler = SlotBatches(loop.stream, rows, args.process_index, args.world_size, batches)
         # Not prepared by Accelerate: it would split by rank once more, and draw one batch ahead.
         return DataLoader(
             SlotRows(loop.stream, max(sum(unique), 1)),
-            batch_sampler=loop.batches,
+            batch_sampler=loop.batch.sampler,
             collate_fn=self.data_collator,  # type: ignore[attr-defined]
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
@@ -161,7 +111,7 @@ class AntiphonTrainerMixin:
         if isinstance(shards, Drawn):
             loop.consumed(shards.slot, len(shards.numbers))
             shards = shards.numbers
-        rewards = _GatheredRewards(self) if "completion_mask" in inputs and "labels" not in inputs else None
+        rewards = GatheredRewards(self) if "completion_mask" in inputs and "labels" not in inputs else None
         self._watch(model)
         start = time.perf_counter()
         try:
@@ -234,63 +184,3 @@ class AntiphonTrainerMixin:
         if self.antiphon.on_gpu:
             numbers["memory_peak_bytes"] = torch.cuda.max_memory_allocated()
             numbers["memory_total_bytes"] = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-
-
-class _GatheredRewards:
-    """TRL's DPO gathers the reward margin of each pair to average it: looks on while it does."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-        self._seen: list[tuple[Any, Any]] = []
-        gather = trainer.accelerator.gather
-
-        def looked_on(tensor: Any) -> Any:
-            gathered = gather(tensor)
-            if torch.is_tensor(tensor) and tensor.dim() == 1:
-                self._seen.append((tensor, gathered))
-            return gathered
-
-        trainer.accelerator.gather = looked_on
-
-    def end(self) -> None:
-        """Takes the look-on away again."""
-        del self._trainer.accelerator.gather
-
-    def report(self, loop: AntiphonCallback, shards: Any, step: int) -> None:
-        metrics = self._trainer._metrics["train"]
-        found = {}
-        for name, signal in (("rewards/margins", "reward_margin"), ("rewards/accuracies", "reward_accuracy")):
-            # Recognized by its mean, which is what the trainer logs of it.
-            mean = metrics[name][-1] if metrics.get(name) else None
-            for mine, gathered in self._seen:
-                if len(mine) == len(shards) and mean is not None and gathered.float().mean().item() == mean:
-                    found[signal] = mine
-        shards = torch.as_tensor(shards)
-        for number in sorted(set(shards.tolist())):
-            of = (shards == number).to(next(iter(found.values())).device) if found else None
-            values = {signal: rewards[of].float().mean() for signal, rewards in found.items()}
-            if values and number < len(loop.losses.names):
-                shard = loop.losses.names[number]
-                loop.job.signal(step, shard=shard, **values) if loop.job is not None else None
-
-
-def report_rewards(loop: AntiphonCallback, shards: list[Any], rewards: Any, group: int, step: int) -> None:
-    """Reports mean, spread and share of groups without spread of the rewards of each shard."""
-    names = loop.losses.names
-    by_shard: dict[str, list[Any]] = {}
-    for first in range(0, len(rewards) - group + 1, group):
-        shard = shards[first]
-        if isinstance(shard, int) and 0 <= shard < len(names):
-            shard = names[shard]
-        if isinstance(shard, str):
-            by_shard.setdefault(shard, []).append(rewards[first : first + group])
-    for shard, groups in by_shard.items():
-        of_groups = torch.stack(groups).float()
-        spread = of_groups.std(1, unbiased=False)
-        numbers = {
-            "reward": of_groups.mean(),
-            "reward_std": spread.mean(),
-            "zero_variance": (spread < 1e-6).float().mean(),
-        }
-        if loop.job is not None:
-            loop.job.signal(step, shard=shard, samples=int(of_groups.numel()), **numbers)

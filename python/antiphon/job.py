@@ -15,9 +15,9 @@ from .ask import Ask
 from .directive import SAVED, Directive
 from .environment import Environment
 from .inbox import Inbox, Ready
-from .keeper import Keeper
 from .outbox import Outbox
 from .quiet import Quiet
+from .retention import Keeper
 from .sender import Sender
 from .sigterm import TermGuard
 

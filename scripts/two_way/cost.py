@@ -181,7 +181,7 @@ def measured() -> dict[str, list[float]]:
     from transformers.loss.loss_utils import ForCausalLMLoss
 
     import antiphon.hf
-    from antiphon import hf_trainer
+    from antiphon import hf_loss
     from antiphon.data import MixedStream
 
     torch.set_num_threads(1)
@@ -205,8 +205,8 @@ def measured() -> dict[str, list[float]]:
         watch.put_on(antiphon.hf.AntiphonTrainerMixin, name, ours=True)
     for name in ("on_step_begin", "on_step_end", "on_pre_optimizer_step", "on_optimizer_step"):
         watch.put_on(antiphon.hf.AntiphonCallback, name, ours=True)
-    whole_loss = loss.beside(hf_trainer.CausalLoss.__call__, ForCausalLMLoss)
-    hf_trainer.CausalLoss.__call__ = whole_loss  # type: ignore[method-assign]
+    whole_loss = loss.beside(hf_loss.CausalLoss.__call__, ForCausalLMLoss)
+    hf_loss.CausalLoss.__call__ = whole_loss  # type: ignore[method-assign]
     pairs: dict[str, Pairs] = {"data": data, "loss": loss}
     of_steps: dict[str, list[float]] = {name: [] for name in ("step", *pairs, *watch.parts_s)}
     whole: dict[str, list[float]] = {part: [] for part in pairs}
