@@ -26,6 +26,7 @@ from .environment import Endpoint, Environment
 from .inbox import Inbox
 from .outbox import Outbox, Parcel
 from .quiet import Quiet
+from .stacks import write as write_stacks
 from .version import __version__
 
 log = logging.getLogger("antiphon")
@@ -36,6 +37,8 @@ ANSWER_WAIT_S = 10.0
 ANSWER_BYTES_MAX = 4 << 20
 REPORT_EVERY_S = 1.0
 REPORT_EVERY_S_MIN, REPORT_EVERY_S_MAX = 0.01, 60.0
+# A task that receives no directives and has nothing to say is heard this often: a hung run is such.
+LIVES_EVERY_S = 5.0
 FAILURES_UNTIL_BACK_OFF = 3
 BACK_OFF_S_MIN, BACK_OFF_S_MAX = 1.0, 60.0
 RETRY_S = 0.1
@@ -75,10 +78,13 @@ class Sender:
         self._inbox = inbox
         # One rank receives directives, or several would race to acknowledge them.
         self._receives = environment.rank == 0
+        self._task = environment.rank
         self._attach_step = step
         self._boot = uuid.uuid4().hex
         self._seq = 0
         self._batch: Batch | None = None
+        self._composed_at = time.monotonic()
+        self._left_stacks = False
         self._quiet = Quiet()
         self._throttle = Throttle()
         self._connection: http.client.HTTPConnection | None = None
@@ -169,8 +175,10 @@ class Sender:
 
     def _compose(self) -> Batch | None:
         parcel = self._outbox.take()
-        if parcel.is_empty() and not self._receives:
+        now = time.monotonic()
+        if parcel.is_empty() and not self._receives and now - self._composed_at < LIVES_EVERY_S:
             return None
+        self._composed_at = now
         cursor, done = self._inbox.position()
         fields: dict[str, Any] = {
             "attempt": self._endpoint.attempt,
@@ -251,12 +259,22 @@ class Sender:
             take_answers(self._batch.parcel.asks, answer.get("answers"))
             self._tell_acknowledged(self._batch.parcel)
         self._next_batch()
+        self._leave_stacks(answer.get("stacks") is True)
         if isinstance(every_ms, (int, float)) and every_ms > 0:
             self._report_every_s = min(max(every_ms / 1000.0, REPORT_EVERY_S_MIN), REPORT_EVERY_S_MAX)
         for entry in entries if self._receives else ():
             # One entry that makes no sense must not take the others along.
             with self._quiet:
                 self._inbox.receive(Directive.from_wire(entry))
+
+    def _leave_stacks(self, wanted: bool) -> None:
+        """Once for each time that the run stands still."""
+        if wanted and not self._left_stacks:
+            with self._quiet:
+                write_stacks(self._task)
+                self._outbox.signal({"task": self._task, "stacks": True})
+                self._wake.set()
+        self._left_stacks = wanted
 
     def _tell_acknowledged(self, parcel: Parcel) -> None:
         if parcel.checkpoints and self.on_acknowledged is not None:

@@ -192,6 +192,16 @@ impl RunRules {
         self.interval.keeps(interval);
     }
 
+    /// A task has left its stacks.
+    pub(crate) fn stacks(&mut self, task: u32) {
+        self.hang.stacks(task);
+    }
+
+    /// Whether those of every task are wanted.
+    pub(crate) fn wants_stacks(&self, at: Timestamp) -> bool {
+        self.hang.wants_stacks(at)
+    }
+
     /// Time has passed.
     pub(crate) fn tick(&mut self, at: Timestamp) -> Option<Conclusion> {
         self.hang.tick(at)
