@@ -21,6 +21,7 @@ import torch
 from transformers import TrainerCallback
 
 from . import seal
+from .communication import Communication
 from .data import MixedStream
 from .directive import DATA, SAVED, Directive
 from .environment import Environment
@@ -103,6 +104,7 @@ class AntiphonCallback(TrainerCallback):
         self.stream = stream
         self.losses = ShardLosses(stream, shards)
         self.on_gpu = torch.cuda.is_available()
+        self.communication = Communication(self.on_gpu)
         self.trainer: Any = None
         self.batch = Batch()
         self.slot = stream.slot if stream is not None else 0  # The first slot that no micro-step has consumed.
@@ -165,6 +167,8 @@ class AntiphonCallback(TrainerCallback):
             numbers, self.numbers = self.numbers, {}
             numbers["step_ms"] = (now - self._step_at) * 1000
             self._step_at = now
+            if args.world_size > 1:
+                numbers["communication_ms"] = self.communication.take()
             if args.process_index == 0:
                 numbers["progress"] = {"step": step, "total_steps": state.max_steps}
             job.signal_later(step, partial(_of_step, self.slot, numbers, self.losses.take()))
@@ -401,7 +405,9 @@ class AntiphonCallback(TrainerCallback):
         def broadcast(payload: dict[str, Any]) -> dict[str, Any]:
             nonlocal due
             box = [{**payload, "due": due}]
-            torch.distributed.broadcast_object_list(box, src=0, group=self._group())
+            group, start = self._group(), time.perf_counter()
+            torch.distributed.broadcast_object_list(box, src=0, group=group)
+            self.communication.waited((time.perf_counter() - start) * 1000)
             due = bool(box[0]["due"])
             return box[0]
 
@@ -411,8 +417,6 @@ class AntiphonCallback(TrainerCallback):
 
 def _of_step(slot: int, numbers: dict[str, Any], of_shards: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[Any]:
     """The signals of a step. Times are told to a hundredth."""
-    yield {
-        "slot": slot,
-        **{name: round(value, 2) if name.endswith("_ms") else value for name, value in numbers.items()},
-    }
+    times = {name: round(value, 2) for name, value in numbers.items() if name.endswith("_ms") and value is not None}
+    yield {"slot": slot, **numbers, **times}
     yield from of_shards()

@@ -31,6 +31,7 @@ class AntiphonTrainerMixin:
     causal_loss: CausalLoss | None = None
     micro_steps: int = 0  # Since the epoch began, as the Trainer counts them.
     _forward_ms: float = 0.0
+    _counting_ms: float = 0.0
     _fused: tuple[Any, Any] | None = None  # As `CausalLoss.kept`, of the last forward.
     _is_standard: bool = False  # Whether the last loss was the model's own one.
     _watched: Any = None  # The model whose outputs are looked at, and what ends that.
@@ -81,11 +82,20 @@ class AntiphonTrainerMixin:
         )
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
+        start, self._counting_ms = time.perf_counter(), 0.0
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
-        self.antiphon.numbers["data_wait_ms"] = (time.perf_counter() - start) * 1000
+        self.antiphon.numbers["data_wait_ms"] = (time.perf_counter() - start) * 1000 - self._counting_ms
         self._step_batches(batches)
         return batches, items
+
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        items = super()._get_num_items_in_batch(*args, **kwargs)  # type: ignore[misc]
+        if self.args.world_size > 1:  # type: ignore[attr-defined]
+            # The ranks add up their counts, so the first waits for the last.
+            self._counting_ms = (time.perf_counter() - start) * 1000
+            self.antiphon.communication.waited(self._counting_ms)
+        return items
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         loop = self.antiphon
@@ -96,9 +106,13 @@ class AntiphonTrainerMixin:
         mine = loss.detach() if loss.requires_grad else loss
         # Not in place: the last step's sum may be on its way to the sender.
         numbers["loss"] = mine if so_far is None else so_far + mine
+        waited_ms = 0.0
+        if self.args.world_size > 1 and self.accelerator.sync_gradients:  # type: ignore[attr-defined]
+            with loop.quiet:
+                waited_ms = loop.communication.backward_ended(model)
         if not loop.on_gpu:
             # On a GPU the host's clock sees only the launches.
-            backward_ms = (time.perf_counter() - start) * 1000 - self._forward_ms
+            backward_ms = (time.perf_counter() - start) * 1000 - self._forward_ms - waited_ms
             numbers["forward_ms"] = numbers.get("forward_ms", 0.0) + self._forward_ms
             numbers["backward_ms"] = numbers.get("backward_ms", 0.0) + max(backward_ms, 0.0)
         return loss

@@ -1,0 +1,158 @@
+"""A change of ranks inside accumulation: in one gang, by relaunch, and as torchrun does it.
+
+    python scripts/two_way/resize.py [--runs 3]
+
+From the order at a micro-step to the end of the first micro-step on the new ranks, in seconds. All sides train the same
+model with the same snapshot, and go on from it inside the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+PROGRAM = Path(__file__).resolve().parents[2] / "python" / "tests_torch" / "ranks.py"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+#: After micro-step 2 of the step that follows step 2, and micro-step 3 of that after step 4.
+FIRST, SECOND = "2.2", "4.3"
+PATIENCE_S = 300.0
+IN_GANG, BACK, RELAUNCH = "4 -> 2 in the gang", "2 -> 4 in the gang", "4 -> 2 by relaunch of the gang"
+BY_HAND, ELASTIC = "4 -> 2 by torchrun, launched again with `--nproc-per-node 2`", "4 -> 2 by torchrun's own restart"
+
+
+def notes(directory: str, name: str) -> list[dict[str, Any]]:
+    """What the ranks of a scenario have noted so far."""
+    path = Path(directory) / name / "notes.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def run(launcher: Sequence[str], directory: str, **scenario: Any) -> list[dict[str, Any]]:
+    """Runs a scenario to its end."""
+    command = [*launcher, str(PROGRAM), directory, json.dumps(scenario)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=PATIENCE_S)
+    return notes(directory, scenario["name"])
+
+
+def from_order(noted: list[dict[str, Any]]) -> float:
+    """Seconds from the order to the first micro-step that was resumed."""
+    ordered: float = next(note["ordered_at"] for note in noted if "ordered_at" in note)
+    return float(next(note["first_micro_step_at"] for note in noted if note.get("resumed"))) - ordered
+
+
+def in_gang(directory: str) -> dict[str, float]:
+    """Two changes of a gang that goes on."""
+    noted = run([sys.executable], directory, name="gang", orders={FIRST: 2, SECOND: 4})
+    first, second = [note["order_to_micro_step_s"] for note in noted if note.get("resumed")]
+    return {IN_GANG: first, BACK: second}
+
+
+def relaunched(directory: str) -> dict[str, float]:
+    """All processes end at the order, and one that forks two ranks is started."""
+    run([sys.executable], directory, name="relaunch", orders={FIRST: 2}, relaunches=True)
+    return {RELAUNCH: from_order(run([sys.executable], directory, name="relaunch", ranks=2, steps=4))}
+
+
+def by_hand(directory: str) -> dict[str, float]:
+    """The same by torchrun."""
+    four, two = ([*TORCHRUN, "--standalone", "--nproc-per-node", str(ranks)] for ranks in (4, 2))
+    run(four, directory, name="torchrun", orders={FIRST: 2}, relaunches=True)
+    return {BY_HAND: from_order(run(two, directory, name="torchrun", steps=4))}
+
+
+def elastic(directory: str) -> dict[str, float]:
+    """Two agents of two ranks each; the second is told to end at the order, and the first goes on with its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = f"--rdzv-endpoint=127.0.0.1:{port}"
+    command = [*TORCHRUN, "--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", where, "--max-restarts=10"]
+    scenario = {"name": "elastic", "orders": {FIRST: 2}, "steps": 10**9}
+    agents = []
+    try:
+        for _ in range(2):
+            agents.append(
+                subprocess.Popen(
+                    [*command, str(PROGRAM), directory, json.dumps(scenario)],
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
+            # The first is the host of the rendezvous: were it to end, the other would too.
+            time.sleep(1.0)
+        wait(lambda: any("ordered_at" in note for note in notes(directory, "elastic")))
+        agents[1].send_signal(signal.SIGTERM)
+        wait(lambda: any(note.get("resumed") and note["ranks"] == 2 for note in notes(directory, "elastic")))
+    finally:
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+        for agent in agents:
+            agent.wait(timeout=60)
+    return {ELASTIC: from_order([note for note in notes(directory, "elastic") if note.get("ranks", 2) == 2])}
+
+
+def wait(ready: Any) -> None:
+    """Waits until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"waited {PATIENCE_S:.0f} s")
+        time.sleep(0.1)
+
+
+def main() -> int:
+    """Measures, and writes the part of the page."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--folder", type=Path, default=Path("target/two-way"))
+    options.add_argument("--runs", type=int, default=3)
+    given = options.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    took: dict[str, list[float]] = {}
+    loads = []
+    for _ in range(given.runs):
+        for way in (in_gang, relaunched, by_hand, elastic):
+            with tempfile.TemporaryDirectory() as directory:
+                for what, seconds in way(directory).items():
+                    took.setdefault(what, []).append(seconds)
+                    print(f"{what}: {seconds:.1f} s", flush=True)
+            loads.append(os.getloadavg()[0])
+    rows = [
+        f"| {what} | {statistics.median(of):.1f} | {', '.join(f'{seconds:.1f}' for seconds in of)} |"
+        for what, of in took.items()
+    ]
+    part = "\n".join(
+        [
+            "## A change of ranks",
+            "",
+            "Four ranks (gloo, FSDP2) inside accumulation, two micro-steps of four done, on the CPU. From the order to the",
+            "end of the first micro-step on the new ranks: snapshot, new group, model and optimizer, snapshot resumed.",
+            "A relaunch ends all processes and starts new ones, which import PyTorch again. torchrun's own restart is that",
+            "of an agent whose only fellow was told to end: it restarts its own ranks once the rendezvous is over.",
+            f"Load on the two processors meanwhile: {min(loads):.1f} to {max(loads):.1f}, where 2 is all there is.",
+            "(`scripts/two_way/resize.py`)",
+            "",
+            "| what | median, s | each run, s |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+    print(part)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    (given.folder / "7-resize.part.md").write_text(part, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
