@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use antiphon_types::{Millis, Remedy, Rule, Timestamp, Verdict};
+use antiphon_types::{AttemptId, Millis, Remedy, Rule, Timestamp, Verdict};
 
 use crate::conclusion::Conclusion;
 use crate::robust::median;
@@ -161,8 +161,8 @@ impl HangRule {
         }
     }
 
-    /// Judges what time it is; to be called every few seconds.
-    pub(crate) fn tick(&mut self, at: Timestamp) -> Option<Conclusion> {
+    /// Judges what time it is; to be called every few seconds. `attempt` is the one that is judged.
+    pub(crate) fn tick(&mut self, attempt: AttemptId, at: Timestamp) -> Option<Conclusion> {
         let heard_ago = at.since(self.heard?);
         let (waited, step_ms) = (self.waited(at), self.step_ms());
         let bound = self.bound(step_ms);
@@ -182,16 +182,19 @@ impl HangRule {
             ),
             None => "no step time is known".to_owned(),
         };
-        let stacks = match self.stacks.iter().next() {
-            None => "no task has left its stacks".to_owned(),
-            Some(task) if self.stacks.len() == 1 => {
-                format!("the stacks of task {task} are in its output: `antiphon logs`")
-            }
-            Some(_) => format!(
-                "the stacks of {} tasks are in its output: `antiphon logs`",
-                self.stacks.len()
-            ),
+        let whose = match (self.stacks.first(), self.stacks.len()) {
+            (None, _) => None,
+            (Some(task), 1) => Some(format!("task {task}")),
+            (Some(_), tasks) => Some(format!("{tasks} tasks")),
         };
+        let output = format!(
+            "`antiphon logs {} --attempt {}`",
+            attempt.job, attempt.number
+        );
+        let stacks = whose.map_or_else(
+            || "no task has left its stacks".to_owned(),
+            |whose| format!("the stacks of {whose} are in its output: {output}"),
+        );
         Some(Conclusion {
             rule: Rule::Hang,
             subject: String::new(),
@@ -214,6 +217,11 @@ impl HangRule {
 mod tests {
     use super::*;
 
+    const ATTEMPT: AttemptId = AttemptId {
+        job: antiphon_types::JobId(7),
+        number: 3,
+    };
+
     fn s(seconds: u64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)
     }
@@ -224,7 +232,7 @@ mod tests {
         for step in 1..=until / step_s {
             rule.heard(s(step * step_s));
             let cleared = rule.observe(step, Some(step_s as f64 * 1_000.0), s(step * step_s));
-            assert!(cleared.is_none() && rule.tick(s(step * step_s)).is_none());
+            assert!(cleared.is_none() && rule.tick(ATTEMPT, s(step * step_s)).is_none());
         }
         lives(rule, until, end)
     }
@@ -232,7 +240,7 @@ mod tests {
     fn lives(rule: &mut HangRule, from: u64, end: u64) -> Option<u64> {
         (from / 10 + 1..=end / 10).map(|tens| tens * 10).find(|at| {
             rule.heard(s(*at));
-            rule.tick(s(*at)).is_some_and(|said| {
+            rule.tick(ATTEMPT, s(*at)).is_some_and(|said| {
                 assert_eq!(said.remedies, [Remedy::Restart]);
                 said.verdict == Verdict::Hung
             })
@@ -269,8 +277,8 @@ mod tests {
         rule.stacks(1);
         rule.stacks(0);
         rule.heard(s(1_020));
-        let said = rule.tick(s(1_020)).unwrap();
-        let stacks = "the stacks of 2 tasks are in its output: `antiphon logs`";
+        let said = rule.tick(ATTEMPT, s(1_020)).unwrap();
+        let stacks = "the stacks of 2 tasks are in its output: `antiphon logs job-7 --attempt 3`";
         assert!(said.evidence.ends_with(stacks), "{}", said.evidence);
         assert!(rule.wants_stacks(s(1_021)), "a task may have been late");
         rule.observe(1_001, None, s(1_030));
@@ -293,7 +301,7 @@ mod tests {
     fn a_silent_sender_is_never_a_hang_and_its_silence_does_not_count_afterwards() {
         let mut rule = HangRule::new(None);
         hung_at(&mut rule, 1_000, 2, 1_000);
-        assert!((1_000..90_000).all(|at| rule.tick(s(at)).is_none()));
+        assert!((1_000..90_000).all(|at| rule.tick(ATTEMPT, s(at)).is_none()));
         // It is back, and the step is the old one: ten minutes begin to count now.
         assert_eq!(lives(&mut rule, 90_000, 99_000), Some(90_610));
     }
@@ -301,7 +309,7 @@ mod tests {
     #[test]
     fn a_run_that_never_stepped_has_half_an_hour_from_its_first_signal() {
         assert_eq!(lives(&mut HangRule::new(None), 500, 9_000), Some(2_310));
-        assert!((0..9_000).all(|at| HangRule::new(None).tick(s(at)).is_none()));
+        assert!((0..9_000).all(|at| HangRule::new(None).tick(ATTEMPT, s(at)).is_none()));
     }
 
     #[test]

@@ -341,7 +341,7 @@ impl JobWindow {
 
     /// Lets time pass: called every few seconds while a sender lives, so that a rule may conclude from silence.
     pub fn tick(&mut self, at: Timestamp) {
-        let said = self.run.tick(at);
+        let said = self.run.tick(self.attempt, at);
         self.conclude(said);
     }
 
