@@ -61,6 +61,7 @@ class Batch:
 
     body: bytes
     parcel: Parcel
+    attaches: int  # Which attach it came after, or carries.
 
 
 class Sender:
@@ -90,7 +91,8 @@ class Sender:
         self._connection: http.client.HTTPConnection | None = None
         self._report_every_s = REPORT_EVERY_S
         self._failures = 0
-        self._answered = False
+        # How often the loop began at a checkpoint, and of how many of these beginnings the server knows.
+        self._attaches, self._attached = 1, 0
         self._superseded = False
         self._close_by: float | None = None
         # Told the paths of checkpoints that the server has in its log.
@@ -109,7 +111,8 @@ class Sender:
     def attach_again(self, step: int) -> None:
         """The loop went back to a checkpoint: the server is told anew which directives the model contains."""
         self._attach_step = step
-        self._answered = False
+        # An answer that is on its way is to a batch from before.
+        self._attaches += 1
         self._wake.set()
 
     def close(self, timeout_s: float) -> None:
@@ -179,6 +182,8 @@ class Sender:
         if parcel.is_empty() and not self._receives and now - self._composed_at < LIVES_EVERY_S:
             return None
         self._composed_at = now
+        # Before the cursor: the loop moves that first.
+        attaches = self._attaches
         cursor, done = self._inbox.position()
         fields: dict[str, Any] = {
             "attempt": self._endpoint.attempt,
@@ -186,7 +191,7 @@ class Sender:
             "seq": self._seq,
             "cursor": cursor,
         }
-        if self._receives and (not self._answered or parcel.shards):
+        if self._receives and (self._attached < attaches or parcel.shards):
             fields["attach"] = {"step": self._attach_step, "done": done}
             if parcel.shards:
                 fields["attach"]["shards"] = {name: self._plain(origin) for name, origin in parcel.shards.items()}
@@ -200,7 +205,7 @@ class Sender:
         fields["acks"] = parcel.acks
         if parcel.asks:
             fields["asks"] = [self._plain(ask.to_wire()) for ask in parcel.asks]
-        return Batch(json.dumps(fields, separators=(",", ":"), allow_nan=False).encode(), parcel)
+        return Batch(json.dumps(fields, separators=(",", ":"), allow_nan=False).encode(), parcel, attaches)
 
     def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         # Here and not in the loop, where reading a number back from a GPU would make it wait.
@@ -254,8 +259,8 @@ class Sender:
         if self._failures >= FAILURES_UNTIL_BACK_OFF:
             log.info("antiphon: the server answers again")
         self._failures = 0
-        self._answered = True
         if self._batch is not None:
+            self._attached = max(self._attached, self._batch.attaches)
             take_answers(self._batch.parcel.asks, answer.get("answers"))
             self._tell_acknowledged(self._batch.parcel)
         self._next_batch()
