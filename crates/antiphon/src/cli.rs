@@ -579,7 +579,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "N", requires = "within")]
     pub(crate) gpus: Option<u32>,
     /// Who wants them: spot, inference or other
-    #[arg(long, value_name = "CAUSE", requires = "within", value_parser = ["spot", "inference", "other"])]
+    #[arg(long, value_name = "CAUSE", requires = "within")]
     pub(crate) cause: Option<String>,
     /// Why, for those who read it later
     #[arg(long, default_value = "")]
