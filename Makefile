@@ -66,6 +66,8 @@ proof: $(TORCH)/installed
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/restart.py --binary target/release/antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/cost.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/straggler.py --binary target/release/antiphon
+	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/resize.py
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/release/antiphon
 
 ## Measures what is promised, under 10 minutes; prints one JSON object a line. Leave the machine idle meanwhile.

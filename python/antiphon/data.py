@@ -19,6 +19,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
@@ -55,6 +56,11 @@ class Sample(NamedTuple):
     row: Any
 
 
+# A tuple's own constructor: a named one's checks arguments that are right here, at half of the cost of a draw.
+_new_draw: Callable[[tuple[int, str, int, str | None]], Draw] = partial(tuple.__new__, Draw)
+_new_sample: Callable[[tuple[int, str, Any]], Sample] = partial(tuple.__new__, Sample)
+
+
 @dataclass(frozen=True)
 class _Mix:
     """The weights in force from a slot on; a paused shard has none."""
@@ -71,8 +77,7 @@ class _Mix:
 
     def at(self, point: float) -> str:
         """The shard at a point of 0..1."""
-        place = bisect.bisect_right(self.bounds, point * self.bounds[-1])
-        return self.names[min(place, len(self.names) - 1)]
+        return self.names[bisect.bisect_right(self.bounds, point * self.bounds[-1], 0, len(self.names) - 1)]
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,14 @@ class _Part:
     from_slot: int
     rows: Rows
     path: str | None = None
+    count: int | None = field(init=False)  # None: it is endless.
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", _count(self.rows))
+
+    def at(self, number: int) -> Any:
+        """A row by number."""
+        return self.rows(number) if callable(self.rows) else self.rows[number]
 
 
 def read_samples(path: str) -> Sequence[Any]:
@@ -138,6 +151,8 @@ class MixedStream:
         self._paused: set[str] = set()
         self._added: list[dict[str, Any]] = []
         self._plan = [_Mix(0, self._in_force())]
+        self._known: tuple[tuple[str, dict[str, Any]], ...] | None = None  # Until something changes.
+        self._hash = hashlib.blake2b(f"{seed}/".encode(), digest_size=16)
         # A loader's thread may draw while the loop carries out a directive.
         self._lock = threading.RLock()
 
@@ -152,55 +167,31 @@ class MixedStream:
 
     def draw(self, slot: int) -> Draw:
         """What a slot holds."""
-        mix = self._plan[-1]
-        if mix.from_slot > slot:
-            mix = self._mix_at(slot)
-        # A hash of (seed, slot) is a counter-based generator: it has no state, and is the same on every machine.
-        digest = hashlib.blake2b(f"{self.seed}/{slot}".encode(), digest_size=16).digest()
-        place, number = _TWO_NUMBERS.unpack(digest)
-        point = place / _TWO_TO_64
-        shard = self._stratified(mix, slot, point) if self._stratify else mix.at(point)
-        parts = self._parts[shard]
-        if len(parts) == 1:
-            # Nearly always so, and this is done for every row.
-            rows = parts[0].rows
-            return Draw(slot, shard, number if callable(rows) else number % len(rows), parts[0].path)
-        parts = [part for part in parts if part.from_slot <= slot]
-        counts = [_count(part.rows) for part in parts]
-        for part, count in zip(parts, counts):
-            if count is None:
-                return Draw(slot, shard, number, part.path)
-        place = number % sum(count or 0 for count in counts)
-        for part, count in zip(parts, counts):
-            if place < (count or 0):
-                return Draw(slot, shard, place, part.path)
-            place -= count or 0
-        raise AssertionError(f"slot {slot} lies beyond the rows of shard `{shard}`")
+        return self._drawn((slot,))[0]
 
     def draws(self, slot: int, count: int, rank: int = 0, world: int = 1, shares: Sequence[float] = ()) -> list[Draw]:
         """What one rank gets of the `count` slots from `slot` on: a contiguous part; `shares` as in `part_of`."""
         with self._lock:
             first, last = part_of(count, rank, world, shares)
             self.slot = max(self.slot, slot + count)
-            return [self.draw(place) for place in range(slot + first, slot + last)]
+            return self._drawn(range(slot + first, slot + last))
 
     def rows(self, slot: int, count: int, rank: int = 0, world: int = 1, shares: Sequence[float] = ()) -> list[Sample]:
         """The rows that one rank gets of the `count` slots from `slot` on."""
-        return [Sample(d.slot, d.shard, self.row(d)) for d in self.draws(slot, count, rank, world, shares)]
+        return self.samples(self.draws(slot, count, rank, world, shares))
+
+    def samples(self, draws: Iterable[Draw]) -> list[Sample]:
+        """What the slots that were drawn hold."""
+        samples = []
+        for draw in draws:
+            parts = self._parts.get(draw.shard, ())
+            part = parts[0] if len(parts) == 1 and parts[0].path == draw.path else self._part(draw)
+            samples.append(_new_sample((draw.slot, draw.shard, part.at(draw.row))))
+        return samples
 
     def row(self, draw: Draw) -> Any:
-        """The row that a slot holds. In a loader's worker it reads an added file itself, once."""
-        part = None
-        for of in self._parts.get(draw.shard, ()):
-            if of.path == draw.path:
-                part = of
-                break
-        if part is None and draw.path is not None:
-            part = _Part(0, self._loader(draw.path), draw.path)
-            self._parts.setdefault(draw.shard, []).append(part)
-        if part is None:
-            raise KeyError(_no_shard(draw.shard, self._parts))
-        return part.rows(draw.row) if callable(part.rows) else part.rows[draw.row]
+        """The row that a slot holds."""
+        return self._part(draw).at(draw.row)
 
     def __iter__(self) -> Iterator[Sample]:
         """Row after row from the current slot on, without end, of all ranks together."""
@@ -252,11 +243,19 @@ class MixedStream:
             facts["category"] = category
         samples = 0
         for part in self._parts[shard]:
-            if callable(part.rows):
+            if part.count is None:
                 return facts
-            samples += len(part.rows)
+            samples += part.count
         facts["unique_samples"] = samples
         return facts
+
+    @property
+    def known(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """The shards by number, each with its facts. It stays as it is when the mix changes."""
+        if self._known is None:
+            with self._lock:
+                self._known = tuple((shard, self.facts(shard)) for shard in self.shards)
+        return self._known
 
     def report(self, job: Job, step: int) -> None:
         """Reports every shard's weight, distinct samples and category."""
@@ -314,6 +313,34 @@ class MixedStream:
             self._added = [dict(added) for added in state["added"]]
             self._plan = [_Mix(int(mix["from_slot"]), dict(mix["weights"])) for mix in state["plan"]]
             self.slot = int(state["slot"])
+            self._known = None
+
+    def _drawn(self, slots: Iterable[int]) -> list[Draw]:
+        drawn = []
+        # This is done for every row, so what is the same for nearly all of them is looked up once.
+        mix, hash_of, unpack, parts_of = self._plan[-1], self._hash.copy, _TWO_NUMBERS.unpack, self._parts
+        names, bounds, last, total = mix.names, mix.bounds, len(mix.names) - 1, mix.bounds[-1]
+        for slot in slots:
+            # A hash of (seed, slot) is a counter-based generator: it has no state, and is the same on every machine.
+            hashed = hash_of()
+            hashed.update(b"%d" % slot)
+            place, number = unpack(hashed.digest())
+            point = place / _TWO_TO_64
+            if slot < mix.from_slot or self._stratify:
+                shard = self._shard_at(slot, point)
+            else:
+                shard = names[bisect.bisect_right(bounds, point * total, 0, last)]
+            parts = parts_of[shard]
+            if len(parts) == 1:
+                part = parts[0]
+                drawn.append(_new_draw((slot, shard, number % part.count if part.count else number, part.path)))
+            else:
+                drawn.append(_of_parts(parts, Draw(slot, shard, number)))
+        return drawn
+
+    def _shard_at(self, slot: int, point: float) -> str:
+        mix = next(mix for mix in reversed(self._plan) if mix.from_slot <= slot)
+        return self._stratified(mix, slot, point) if self._stratify else mix.at(point)
 
     def _change(self, slot: int, weights: Mapping[str, float | None], paused: set[str]) -> None:
         unknown = [name for name in weights if name not in self._parts]
@@ -329,12 +356,13 @@ class MixedStream:
             raise Refused("no shard would be left to draw from")
         self._weights, self._paused = weights, paused
         self._plan = [*(mix for mix in self._plan if mix.from_slot < slot), _Mix(slot, in_force)]
+        self._known = None
 
     def _add(self, slot: int, directive: Directive) -> None:
         shard, path = directive.shard, directive.path
         if any(part.path == path for part in self._parts.get(shard, ())):
             raise Refused(f"`{path}` is part of shard `{shard}` already")
-        if any(_count(part.rows) is None for part in self._parts.get(shard, ())):
+        if any(part.count is None for part in self._parts.get(shard, ())):
             raise Refused(f"shard `{shard}` is endless: a file adds nothing to it")
         if self._stratify and len(self._parts.keys() | {shard}) > self._stratify:
             raise Refused(f"{len(self._parts) + 1} shards cannot each have one of {self._stratify} slots")
@@ -342,6 +370,7 @@ class MixedStream:
         weights = {**self._weights, shard: directive.weight or self._weights.get(shard, 0.0)}
         self._enter(slot, weights, set(self._paused))
         self._parts.setdefault(shard, []).append(_Part(slot, rows, path))
+        self._known = None
         category = directive.category or self._categories.get(shard, "")
         if category:
             self._categories[shard] = category
@@ -359,8 +388,16 @@ class MixedStream:
             raise ValueError("weights are at least 0, and one of them above")
         return in_force
 
-    def _mix_at(self, slot: int) -> _Mix:
-        return next(mix for mix in reversed(self._plan) if mix.from_slot <= slot)
+    def _part(self, draw: Draw) -> _Part:
+        """The part that a row is of. In a loader's worker it reads an added file itself, once."""
+        for part in self._parts.get(draw.shard, ()):
+            if part.path == draw.path:
+                return part
+        if draw.path is None:
+            raise KeyError(_no_shard(draw.shard, self._parts))
+        part = _Part(0, self._loader(draw.path), draw.path)
+        self._parts.setdefault(draw.shard, []).append(part)
+        return part
 
     def _stratified(self, mix: _Mix, slot: int, point: float) -> str:
         """The shard of a slot where each shard is sure of one in `stratify`: spread evenly, from a place drawn anew."""
@@ -378,11 +415,27 @@ class MixedStream:
         return (_Mix(0, short) if sum(short.values()) > 0 else mix).at(point)
 
 
+def _of_parts(parts: Iterable[_Part], draw: Draw) -> Draw:
+    """The row that a number falls on in those of a shard's parts that may be drawn from at its slot."""
+    parts = [part for part in parts if part.from_slot <= draw.slot]
+    for part in parts:
+        if part.count is None:
+            return draw._replace(path=part.path)
+    place = draw.row % sum(part.count or 0 for part in parts)
+    for part in parts:
+        if place < (part.count or 0):
+            return draw._replace(row=place, path=part.path)
+        place -= part.count or 0
+    raise AssertionError(f"slot {draw.slot} lies beyond the rows of shard `{draw.shard}`")
+
+
 def part_of(count: int, rank: int, world: int, shares: Sequence[float] = ()) -> tuple[int, int]:
     """The contiguous part, as [first, last), that a rank gets of `count` slots.
 
     `shares` gives ranks other than equal parts: 1 is an equal part, 0 nothing. Rounding moves no slot to nobody.
     """
+    if not shares and 0 <= rank < world:
+        return round(count * rank / world), round(count * (rank + 1) / world)
     each = list(shares) or [1.0] * world
     if not 0 <= rank < world or len(each) != world or min(each) < 0 or not sum(each) > 0:
         raise ValueError(f"rank {rank} of {world} with shares {list(shares)}")

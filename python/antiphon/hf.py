@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ import torch
 from transformers import TrainerCallback
 
 from . import seal
-from .data import MixedStream, part_of
+from .communication import Communication
+from .data import MixedStream
 from .directive import DATA, SAVED, Directive
 from .environment import Environment
-from .hf_trainer import AntiphonTrainerMixin, fuse_losses
+from .hf_batch import Batch
+from .hf_loss import fuse_losses
+from .hf_probe import Probes
+from .hf_trainer import AntiphonTrainerMixin
 from .job import Job, attach
 from .losses import ShardLosses
 from .quiet import Quiet
@@ -98,17 +103,17 @@ class AntiphonCallback(TrainerCallback):
         self.job = job
         self.stream = stream
         self.losses = ShardLosses(stream, shards)
+        self.on_gpu = torch.cuda.is_available()
+        self.communication = Communication(self.on_gpu)
         self.trainer: Any = None
-        self.batches: Any = None  # The stream's batch sampler, once the Trainer has asked for its loader.
+        self.batch = Batch()
         self.slot = stream.slot if stream is not None else 0  # The first slot that no micro-step has consumed.
         self._step_slot = self.slot  # The same at the end of the last step.
         self.resume: Path | None = None
         self.rollback_to: Path | None = None
         self.stopped_by: str | None = None  # A directive, `sigterm` or `superseded`.
         self.numbers: dict[str, Any] = {}  # What the mixin measured in this step.
-        self._probes = dict(probes or {})
-        self._probe_every = probe_every
-        self._probe_batches: dict[str, list[Any]] = {}
+        self._probes = Probes(probes, probe_every)
         self._handlers = dict(handlers or {})
         self._awaiting_save: list[Directive] = []
         self._interval_s = 0.0
@@ -118,9 +123,6 @@ class AntiphonCallback(TrainerCallback):
         self._sealed_step = -1
         self._sealing: threading.Thread | None = None
         self._step_at = self._optimizer_at = 0.0
-        self._pending_rows: tuple[Directive, int] | None = None
-        self._own_rows = 0
-        self._drained: dict[int, int] = {}  # Until which step each task has less than an equal part; 0 is for good.
         self._control_group: Any = None
         self.quiet = Quiet()
 
@@ -163,32 +165,31 @@ class AntiphonCallback(TrainerCallback):
         self._step_slot = self.slot
         with self.quiet:
             numbers, self.numbers = self.numbers, {}
-            numbers["step_ms"] = round((now - self._step_at) * 1000, 2)
+            numbers["step_ms"] = (now - self._step_at) * 1000
             self._step_at = now
-            job.signal(step, self.slot, **numbers)
-            self.losses.report(job, step)
-            job.progress(step, state.max_steps)
-            if self._probes and step % self._probe_every == 0:
+            if args.world_size > 1:
+                numbers["communication_ms"] = self.communication.take()
+            if args.process_index == 0:
+                numbers["progress"] = {"step": step, "total_steps": state.max_steps}
+            job.signal_later(step, partial(_of_step, self.slot, numbers, self.losses.take()))
+            if self._probes.are_due(step):
                 self._probe(step)
                 self._step_at = time.perf_counter()
-            elif self._probes and (step - 1) % self._probe_every == 0:
+            elif self._probes.are_due(step - 1):
                 # The first step after the probes: what they say is judged now, and the answer is worth a request.
                 job.flush()
         due = self._interval_s > 0 and time.monotonic() - self._saved_at >= self._interval_s
-        agreed: dict[str, Any] = {"due": due}
-
-        def broadcast(payload: dict[str, Any]) -> dict[str, Any]:
-            nonlocal agreed
-            agreed = self._broadcast({**payload, "due": due})
-            return agreed
-
-        directives = job.boundary(step, self.slot, broadcast if args.world_size > 1 else None)
+        if args.world_size > 1:
+            directives, due = self._agreed(step, due)
+        else:
+            directives = job.boundary(step, self.slot)
         if self._interval_s > 0:
-            control.should_save = bool(agreed["due"])
-        self._end_drains(step)
+            control.should_save = due
         for directive in directives:
             self._carry_out(directive, state, control)
-        self._change_rows()
+        changed = self.batch.step_ended(self.trainer, step)
+        if changed is not None:
+            job.applied(changed, self.slot)
         if job.terminating and not getattr(args, "enable_jit_checkpoint", False):
             # With `enable_jit_checkpoint` the Trainer saves and stops by itself: its handler was chained.
             self.stopped_by = self.stopped_by or "sigterm"
@@ -220,8 +221,6 @@ class AntiphonCallback(TrainerCallback):
                 self._job.signal(state.global_step, **known)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        with self.quiet:
-            self.losses.flush(self._job)
         self._step_at = 0.0
         self.settle()
 
@@ -229,17 +228,12 @@ class AntiphonCallback(TrainerCallback):
         self._optimizer_at = time.perf_counter()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not torch.cuda.is_available():
-            self.numbers["optimizer_ms"] = round((time.perf_counter() - self._optimizer_at) * 1000, 2)
+        if not self.on_gpu:
+            self.numbers["optimizer_ms"] = (time.perf_counter() - self._optimizer_at) * 1000
 
     def consumed(self, first: int, rows: int) -> None:
         """A micro-step consumed this rank's rows from slot `first` on, and the other ranks theirs."""
-        batches = self.batches
-        if batches is None:
-            self.slot = max(self.slot, first + rows)
-            return
-        count = batches.rows * batches.world
-        self.slot = max(self.slot, first - part_of(count, batches.rank, batches.world, batches.shares)[0] + count)
+        self.slot = max(self.slot, self.batch.end_of(first, rows))
 
     def saved(self, args: Any, state: Any) -> None:
         """Seals the checkpoint that the Trainer has just written, once, beside the training that goes on."""
@@ -335,7 +329,7 @@ class AntiphonCallback(TrainerCallback):
             self.stopped_by = "superseded"
             control.should_training_stop, control.should_save = True, False
         elif do in DATA:
-            if self.stream is None or self.batches is None:
+            if self.stream is None or self.batch.sampler is None:
                 job.rejected(directive, "this Trainer does not draw from a MixedStream")
             else:
                 self.stream.carry_out(job, directive, self.slot)
@@ -361,7 +355,7 @@ class AntiphonCallback(TrainerCallback):
                 return
             if refusal is not None:
                 job.rejected(directive, refusal)
-            elif self._pending_rows is None or self._pending_rows[0] is not directive:
+            elif not self.batch.is_pending(directive):
                 job.applied(directive, self.slot)
 
     def _change(self, directive: Directive, state: Any, control: Any) -> str | None:
@@ -387,91 +381,17 @@ class AntiphonCallback(TrainerCallback):
             control.should_training_stop, control.should_save = True, False
             return None
         if do == "set_micro_batch":
-            return self._set_rows(directive)
+            return self.batch.set_rows(directive, self.trainer)
         if do == "drain":
-            return self._drain(directive, state.global_step)
+            return self.batch.drain(directive, self.trainer, state.global_step)
         if do == "resize":
             return "the Trainer cannot change its ranks while it runs: it is relaunched from a checkpoint"
         return f"the Trainer cannot carry out `{do}` while it runs; `instrument(handlers=...)` may"
 
-    def _set_rows(self, directive: Directive) -> str | None:
-        if self.batches is None or self.trainer.args.dataloader_num_workers:
-            return "rows of a micro-step change only where a MixedStream is drawn from without loader workers"
-        args, now = self.trainer.args, self.batches.rows
-        self._own_rows = self._own_rows or now
-        rows = directive.rows or self._own_rows
-        whole = now * args.gradient_accumulation_steps
-        if whole % rows:
-            return f"{rows} rows do not divide the {whole} rows of a step on one rank: the batch would change"
-        self._pending_rows = (directive, rows)
-        return None
-
-    def _change_rows(self) -> None:
-        """Changes rows and accumulation together, where the Trainer's count of micro-steps allows it."""
-        if self._pending_rows is None:
-            return
-        directive, rows = self._pending_rows
-        args = self.trainer.args
-        accumulation = self.batches.rows * args.gradient_accumulation_steps // rows
-        # The Trainer steps where its count is a multiple of the accumulation; elsewhere a step would be cut short.
-        if self.trainer.micro_steps % accumulation == 0:
-            self.batches.rows = args.per_device_train_batch_size = rows
-            args.gradient_accumulation_steps = accumulation
-            self._pending_rows = None
-            self._job.applied(directive, self.slot)
-
-    def _drain(self, directive: Directive, step: int) -> str | None:
-        if self.batches is None or self.trainer.args.dataloader_num_workers:
-            return "parts of a batch move only where a MixedStream is drawn from without loader workers"
-        args = self.trainer.args
-        if directive.task >= args.world_size:
-            return f"there is no rank {directive.task}: the job has {args.world_size}"
-        if not (args.average_tokens_across_devices and self.trainer.model_accepts_loss_kwargs):
-            return "this model's loss is a mean on each rank: with unequal parts it would be another"
-        shares = list(self.batches.shares) or [1.0] * args.world_size
-        shares[directive.task] = directive.share
-        rows = self.batches.rows * args.world_size
-        if round(rows * directive.share / sum(shares)) < 1:
-            return f"of {rows} rows no whole one is left for rank {directive.task}, and it cannot step without"
-        self.batches.shares = shares
-        self._drained[directive.task] = step + directive.steps if directive.steps else 0
-        return None
-
-    def _end_drains(self, step: int) -> None:
-        over = [task for task, until in self._drained.items() if until and step >= until]
-        for task in over:
-            del self._drained[task]
-            shares = list(self.batches.shares)
-            shares[task] = 1.0
-            self.batches.shares = shares
-
     def _probe(self, step: int) -> None:
-        """Evaluates the held-out rows of each category. Every rank does: a sharded model needs all of them."""
-        trainer = self.trainer
-        if trainer is None or not self._probes:
-            return
-        model = trainer.model
-        if not self._probe_batches:
-            size = max(trainer.args.per_device_eval_batch_size, 1)
-            for category, rows in self._probes.items():
-                parts = [list(rows)[first : first + size] for first in range(0, len(rows), size)]
-                self._probe_batches[category] = [trainer.data_collator(part) for part in parts]
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), trainer.compute_loss_context_manager():
-                for category, batches in self._probe_batches.items():
-                    total, tokens = torch.zeros((), device=trainer.args.device), 0
-                    for batch in batches:
-                        inputs = trainer._prepare_inputs(dict(batch))
-                        inputs.pop("shard", None)
-                        targets = int((batch["labels"][..., 1:] != -100).sum())
-                        total += model(**inputs).loss.detach().float() * targets
-                        tokens += targets
-                    if trainer.args.process_index == 0 and tokens:
-                        self._job.signal(step, category=category, probe_loss=total / tokens)
-        finally:
-            model.train(was_training)
+        for category, loss in self._probes.losses(self.trainer):
+            if self.trainer.args.process_index == 0:
+                self._job.signal(step, category=category, probe_loss=loss)
 
     def _group(self) -> Any:
         """A group of its own over the host's network: a collective on the GPU would wait for the training's."""
@@ -479,7 +399,24 @@ class AntiphonCallback(TrainerCallback):
             self._control_group = torch.distributed.new_group(backend="gloo")
         return self._control_group
 
-    def _broadcast(self, payload: dict[str, Any]) -> dict[str, Any]:
-        box = [payload]
-        torch.distributed.broadcast_object_list(box, src=0, group=self._group())
-        return box[0]
+    def _agreed(self, step: int, due: bool) -> tuple[tuple[Directive, ...], bool]:
+        """What rank 0 was told, and whether it is time to save by its clock."""
+
+        def broadcast(payload: dict[str, Any]) -> dict[str, Any]:
+            nonlocal due
+            box = [{**payload, "due": due}]
+            group, start = self._group(), time.perf_counter()
+            torch.distributed.broadcast_object_list(box, src=0, group=group)
+            self.communication.waited((time.perf_counter() - start) * 1000)
+            due = bool(box[0]["due"])
+            return box[0]
+
+        directives = self._job.boundary(step, self.slot, broadcast)
+        return directives, due
+
+
+def _of_step(slot: int, numbers: dict[str, Any], of_shards: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[Any]:
+    """The signals of a step. Times are told to a hundredth."""
+    times = {name: round(value, 2) for name, value in numbers.items() if name.endswith("_ms") and value is not None}
+    yield {"slot": slot, **numbers, **times}
+    yield from of_shards()

@@ -12,64 +12,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from .torch_data import SlotBatches, SlotRows
+from .hf_loss import CausalLoss
+from .torch_data import Drawn, SlotBatches, SlotRows
+from .trl import GatheredRewards, report_rewards
 
 if TYPE_CHECKING:
     from .hf import AntiphonCallback
 
 EXIT_SIGTERM = 143
-
-
-class CausalLoss:
-    """The loss of causal language models, keeping that of each sample: same sum, one cross entropy."""
-
-    def __init__(self) -> None:
-        self.kept: tuple[Any, Any] | None = None  # The mean loss of each sample and its number of target tokens.
-
-    def __call__(
-        self,
-        logits: Any,
-        labels: Any = None,
-        vocab_size: int = 0,
-        num_items_in_batch: Any = None,
-        ignore_index: int = -100,
-        shift_labels: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        logits = logits.float()
-        if shift_labels is None:
-            shift_labels = functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-        targets = shift_labels.to(logits.device)
-        by_token = functional.cross_entropy(
-            logits.reshape(-1, vocab_size), targets.reshape(-1), ignore_index=ignore_index, reduction="none"
-        )
-        of_samples = (targets != ignore_index).reshape(targets.shape[0], -1).sum(1)
-        with torch.no_grad():
-            sums = by_token.detach().reshape(targets.shape[0], -1).sum(1)
-            self.kept = (sums / of_samples.clamp(min=1), of_samples)
-        items = of_samples.sum() if num_items_in_batch is None else num_items_in_batch
-        return by_token.sum() / (items.to(by_token.device) if torch.is_tensor(items) else items)
-
-    def take(self) -> tuple[Any, Any] | None:
-        kept, self.kept = self.kept, None
-        return kept
-
-
-def fuse_losses(trainer: Any) -> None:
-    """Lets the model's causal loss, where it is the standard one, keep the losses of single samples."""
-    from transformers.loss.loss_utils import ForCausalLMLoss
-    from transformers.modeling_utils import PreTrainedModel
-
-    trainer.causal_loss = None
-    for module in trainer.model.modules():
-        if isinstance(module, PreTrainedModel) and module.get_output_embeddings() is not None:
-            if module.loss_function is ForCausalLMLoss:
-                trainer.causal_loss = CausalLoss()
-                module.loss_function = trainer.causal_loss
-            return
 
 
 class AntiphonTrainerMixin:
@@ -78,6 +30,11 @@ class AntiphonTrainerMixin:
     antiphon: AntiphonCallback
     causal_loss: CausalLoss | None = None
     micro_steps: int = 0  # Since the epoch began, as the Trainer counts them.
+    _forward_ms: float = 0.0
+    _counting_ms: float = 0.0
+    _fused: tuple[Any, Any] | None = None  # As `CausalLoss.kept`, of the last forward.
+    _is_standard: bool = False  # Whether the last loss was the model's own one.
+    _watched: Any = None  # The model whose outputs are looked at, and what ends that.
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Trains, from where antiphon resumes, and once more from an older checkpoint after each rollback.
@@ -112,11 +69,11 @@ class AntiphonTrainerMixin:
             args.max_steps = max(1, round(args.num_train_epochs * sum(unique) / step_rows))
         # One epoch that holds every step even at one row a micro-step: the Trainer cuts a step short at its end.
         batches = args.max_steps * args.gradient_accumulation_steps * rows
-        loop.batches = SlotBatches(loop.stream, rows, args.process_index, args.world_size, batches)
+        loop.batch.sampler = SlotBatches(loop.stream, rows, args.process_index, args.world_size, batches)
         # Not prepared by Accelerate: it would split by rank once more, and draw one batch ahead.
         return DataLoader(
             SlotRows(loop.stream, max(sum(unique), 1)),
-            batch_sampler=loop.batches,
+            batch_sampler=loop.batch.sampler,
             collate_fn=self.data_collator,  # type: ignore[attr-defined]
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and torch.cuda.is_available(),
@@ -125,55 +82,66 @@ class AntiphonTrainerMixin:
         )
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
+        start, self._counting_ms = time.perf_counter(), 0.0
         batches, items = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
-        self.antiphon.numbers["data_wait_ms"] = round((time.perf_counter() - start) * 1000, 2)
+        self.antiphon.numbers["data_wait_ms"] = (time.perf_counter() - start) * 1000 - self._counting_ms
         self._step_batches(batches)
         return batches, items
+
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        items = super()._get_num_items_in_batch(*args, **kwargs)  # type: ignore[misc]
+        if self.args.world_size > 1:  # type: ignore[attr-defined]
+            # The ranks add up their counts, so the first waits for the last.
+            self._counting_ms = (time.perf_counter() - start) * 1000
+            self.antiphon.communication.waited(self._counting_ms)
+        return items
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         loop = self.antiphon
         start = time.perf_counter()
         loss = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
         self.micro_steps += 1
-        numbers = loop.numbers
+        numbers, so_far = loop.numbers, loop.numbers.get("loss")
+        mine = loss.detach() if loss.requires_grad else loss
         # Not in place: the last step's sum may be on its way to the sender.
-        numbers["loss"] = loss.detach() + numbers.get("loss", 0.0)
-        if not torch.cuda.is_available():
+        numbers["loss"] = mine if so_far is None else so_far + mine
+        waited_ms = 0.0
+        if self.args.world_size > 1 and self.accelerator.sync_gradients:  # type: ignore[attr-defined]
+            with loop.quiet:
+                waited_ms = loop.communication.backward_ended(model)
+        if not loop.on_gpu:
             # On a GPU the host's clock sees only the launches.
-            forward = getattr(self, "_forward_ms", 0.0)
-            spent = (time.perf_counter() - start) * 1000
-            numbers["forward_ms"] = round(numbers.get("forward_ms", 0.0) + forward, 2)
-            numbers["backward_ms"] = round(numbers.get("backward_ms", 0.0) + max(spent - forward, 0.0), 2)
+            backward_ms = (time.perf_counter() - start) * 1000 - self._forward_ms - waited_ms
+            numbers["forward_ms"] = numbers.get("forward_ms", 0.0) + self._forward_ms
+            numbers["backward_ms"] = numbers.get("backward_ms", 0.0) + max(backward_ms, 0.0)
         return loss
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         loop = self.antiphon
         shards = inputs.pop("shard", None) if isinstance(inputs, Mapping) else None  # type: ignore[attr-defined]
-        slot = inputs.pop("slot", None) if isinstance(inputs, Mapping) else None  # type: ignore[attr-defined]
         if not model.training or shards is None:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
-        if slot is not None:
-            loop.consumed(int(slot), len(shards))
-        rewards = _GatheredRewards(self) if "completion_mask" in inputs and "labels" not in inputs else None
-        fused: list[Any] = []
-        hook = model.register_forward_hook(lambda module, args, outputs: fused.append(_fused_losses(outputs)))
+        if isinstance(shards, Drawn):
+            loop.consumed(shards.slot, len(shards.numbers))
+            shards = shards.numbers
+        rewards = GatheredRewards(self) if "completion_mask" in inputs and "labels" not in inputs else None
+        self._watch(model)
         start = time.perf_counter()
         try:
             result = super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
         finally:
-            hook.remove()
             if rewards is not None:
                 rewards.end()
         self._forward_ms = (time.perf_counter() - start) * 1000
         with loop.quiet:
             kept = self.causal_loss.take() if self.causal_loss is not None else None
-            for losses in [kept, *fused] if rewards is None else []:
-                if losses is not None and len(losses[0]) == len(shards):
-                    loop.losses.add(shards, *losses)
-                    break
+            self._is_standard = kept is not None
+            kept, self._fused = kept or self._fused, None
             if rewards is not None:
                 rewards.report(loop, shards, self.state.global_step + 1)  # type: ignore[attr-defined]
+            elif kept is not None and len(kept[0]) == len(shards):
+                loop.losses.add_sums(shards, *kept)
         return result
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, *args: Any, **kwargs: Any) -> Any:
@@ -194,7 +162,7 @@ class AntiphonTrainerMixin:
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         norm = super()._get_grad_norm(*args, **kwargs)  # type: ignore[misc]
-        self.antiphon.numbers["grad_norm"] = norm.detach() if torch.is_tensor(norm) else norm
+        self.antiphon.numbers["grad_norm"] = norm
         return norm
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
@@ -203,84 +171,30 @@ class AntiphonTrainerMixin:
         self.antiphon.saved(self.args, self.state)  # type: ignore[attr-defined]
         return result
 
+    def _watch(self, model: Any) -> None:
+        """Looks at what the model puts out, as long as its loss is not the one that is known."""
+        if self._is_standard and self._watched is not None:
+            self._watched[1].remove()
+            self._watched = None
+        elif not self._is_standard and (self._watched is None or self._watched[0] is not model):
+            self._watched = model, model.register_forward_hook(self._look)
+
+    def _look(self, model: Any, inputs: Any, outputs: Any) -> None:
+        """TRL's fused head gives log probabilities in place of logits."""
+        log_probs, mask = getattr(outputs, "log_probs", None), getattr(outputs, "label_mask", None)
+        if log_probs is not None and mask is not None:
+            with self.antiphon.quiet:
+                mask = mask.reshape(len(mask), -1)
+                self._fused = -(log_probs.detach().reshape(len(mask), -1) * mask).sum(1), mask.sum(1)
+
     def _step_batches(self, batches: list[Any]) -> None:
         numbers = self.antiphon.numbers
         ids = [batch["input_ids"] for batch in batches if isinstance(batch, Mapping) and "input_ids" in batch]
         numbers["tokens"] = sum(part.numel() for part in ids)
         if ids:
             args = self.args  # type: ignore[attr-defined]
-            numbers["micro_batch"] = len(ids[0])
+            numbers["micro_batch"] = ids[0].shape[0]
             numbers["rows_per_step"] = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        if torch.cuda.is_available():
+        if self.antiphon.on_gpu:
             numbers["memory_peak_bytes"] = torch.cuda.max_memory_allocated()
             numbers["memory_total_bytes"] = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-
-
-def _fused_losses(outputs: Any) -> tuple[Any, Any] | None:
-    """The losses of single samples where TRL's fused head gives log probabilities in place of logits."""
-    if getattr(outputs, "log_probs", None) is None or getattr(outputs, "label_mask", None) is None:
-        return None
-    with torch.no_grad():
-        mask = outputs.label_mask.reshape(len(outputs.label_mask), -1)
-        of_samples = mask.sum(1)
-        sums = -(outputs.log_probs.detach().reshape(len(mask), -1) * mask).sum(1)
-        return sums / of_samples.clamp(min=1), of_samples
-
-
-class _GatheredRewards:
-    """TRL's DPO gathers the reward margin of each pair to average it: looks on while it does."""
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-        self._seen: list[tuple[Any, Any]] = []
-        gather = trainer.accelerator.gather
-
-        def looked_on(tensor: Any) -> Any:
-            gathered = gather(tensor)
-            if torch.is_tensor(tensor) and tensor.dim() == 1:
-                self._seen.append((tensor, gathered))
-            return gathered
-
-        trainer.accelerator.gather = looked_on
-
-    def end(self) -> None:
-        """Takes the look-on away again."""
-        del self._trainer.accelerator.gather
-
-    def report(self, loop: AntiphonCallback, shards: Any, step: int) -> None:
-        metrics = self._trainer._metrics["train"]
-        found = {}
-        for name, signal in (("rewards/margins", "reward_margin"), ("rewards/accuracies", "reward_accuracy")):
-            # Recognized by its mean, which is what the trainer logs of it.
-            mean = metrics[name][-1] if metrics.get(name) else None
-            for mine, gathered in self._seen:
-                if len(mine) == len(shards) and mean is not None and gathered.float().mean().item() == mean:
-                    found[signal] = mine
-        for number in sorted(set(shards.tolist())):
-            of = (shards == number).to(next(iter(found.values())).device) if found else None
-            values = {signal: rewards[of].float().mean() for signal, rewards in found.items()}
-            if values and number < len(loop.losses.names):
-                shard = loop.losses.names[number]
-                loop.job.signal(step, shard=shard, **values) if loop.job is not None else None
-
-
-def report_rewards(loop: AntiphonCallback, shards: list[Any], rewards: Any, group: int, step: int) -> None:
-    """Reports mean, spread and share of groups without spread of the rewards of each shard."""
-    names = loop.losses.names
-    by_shard: dict[str, list[Any]] = {}
-    for first in range(0, len(rewards) - group + 1, group):
-        shard = shards[first]
-        if isinstance(shard, int) and 0 <= shard < len(names):
-            shard = names[shard]
-        if isinstance(shard, str):
-            by_shard.setdefault(shard, []).append(rewards[first : first + group])
-    for shard, groups in by_shard.items():
-        of_groups = torch.stack(groups).float()
-        spread = of_groups.std(1, unbiased=False)
-        numbers = {
-            "reward": of_groups.mean(),
-            "reward_std": spread.mean(),
-            "zero_variance": (spread < 1e-6).float().mean(),
-        }
-        if loop.job is not None:
-            loop.job.signal(step, shard=shard, samples=int(of_groups.numel()), **numbers)

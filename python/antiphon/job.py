@@ -8,15 +8,16 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from .ask import Ask
 from .directive import SAVED, Directive
 from .environment import Environment
 from .inbox import Inbox, Ready
-from .keeper import Keeper
 from .outbox import Outbox
 from .quiet import Quiet
+from .retention import Keeper
 from .sender import Sender
 from .sigterm import TermGuard
 
@@ -92,8 +93,9 @@ class Job:
         The first look takes over SIGTERM, so a loop that never looks still ends by it. Once `boundary` is given a
         broadcast, every rank sees what rank 0 saw at the last boundary, so that all of them save at one step.
         """
-        with self._quiet:
-            self._guard.install()
+        if not self._guard.installed:
+            with self._quiet:
+                self._guard.install()
         return self._guard.terminating if self._agreed_terminating is None else self._agreed_terminating
 
     @property
@@ -128,6 +130,17 @@ class Job:
                 signal["category"] = category
             signal.update(numbers)
             self._outbox.signal(signal)
+
+    def signal_later(self, step: int, make: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        """Reports signals at a step that the sending thread makes, each a mapping of what `signal` takes by name.
+
+        For what takes time to put together: the loop does not spend it.
+        """
+        if self._sender is None:
+            return
+        with self._quiet:
+            self._step = step
+            self._outbox.signal(partial(self._made, step, make))
 
     def saving(self, step: int, on: bool = True) -> None:
         """Says that the loop stands still to save, so that it is not taken for hanging; `checkpointed` ends that.
@@ -260,6 +273,11 @@ class Job:
             self._outbox.fail_held_acks("the job closed without a checkpoint after this directive")
             sender.close(timeout_s)
             self.retention.settle(timeout_s)
+
+    def _made(self, step: int, make: Callable[[], Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+        with self._quiet:
+            return [{"task": self.environment.rank, "step": step, **signal} for signal in make()]
+        return []
 
     def _report_disk(self, step: int) -> None:
         try:

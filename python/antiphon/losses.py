@@ -1,106 +1,110 @@
 """Loss by shard, from the losses of single samples that a step computes anyway. It computes no loss of its own.
 
-On a GPU nothing is read back in the step that produced it: the sums stay on the device, are copied aside without
-waiting, and are reported one step later, when the copy is long done.
+A step keeps what it was handed and does nothing with it: the thread that sends adds up by shard, and reads numbers back
+from a GPU, where they were copied aside without waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from .data import MixedStream
 from .job import Job
 
-# A tensor grows by so many shards at a time, so that a shard added during the job seldom makes it grow.
-_SPARE_SHARDS = 16
+# The shards by number, and what a signal says of each besides its loss.
+Facts = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+class _Rows(NamedTuple):
+    """The samples of one micro-step: of which shards they are, what they add to the sums, and of how many tokens."""
+
+    numbers: Any
+    sums: Any
+    weights: Any
 
 
 class ShardLosses:
-    """Sums losses by shard until they are reported, and reports them one step late."""
+    """Keeps the losses of a step's samples until they are reported."""
 
     def __init__(self, stream: MixedStream | None = None, names: Sequence[str] = ()) -> None:
         self._stream = stream
-        self._names = tuple(names)
-        self._sums: Any = None  # One row each: loss times weight, weight, samples.
-        self._plain: dict[int, list[float]] = {}
-        self._late: tuple[int, Any, Any] | None = None  # The step, its sums on their way, and what tells of arrival.
+        self._named: Facts = tuple((name, {}) for name in names)
+        self._rows: list[_Rows] = []
 
     @property
     def names(self) -> tuple[str, ...]:
         """The shards by number."""
-        return self._stream.shards if self._stream is not None else self._names
+        return self._stream.shards if self._stream is not None else tuple(name for name, _ in self._named)
 
     def add(self, numbers: Any, losses: Any, weights: Any = None) -> None:
         """Adds the losses of samples, and of which shards they are, by number: two tensors or two sequences.
 
-        `weights` says how many tokens each loss is the mean of: the loss of a shard is then that of its tokens.
+        `weights` says how many tokens each loss is the mean of: the loss of a shard is then that of its tokens. All are
+        read later: hand in tensors that nothing overwrites.
         """
-        if hasattr(losses, "index_add_"):
-            self._add_tensors(numbers, losses, weights)
-            return
-        for place, (number, loss) in enumerate(zip(numbers, losses)):
-            weight = 1.0 if weights is None else float(weights[place])
-            sums = self._plain.setdefault(int(number), [0.0, 0.0, 0.0])
-            sums[0] += float(loss) * weight
-            sums[1] += weight
-            sums[2] += 1.0
+        if hasattr(losses, "detach"):
+            losses = losses.detach()
+            sums = losses if weights is None else losses * weights
+        else:
+            sums = losses if weights is None else [loss * weight for loss, weight in zip(losses, weights)]
+        self._rows.append(_Rows(numbers, sums, weights))
+
+    def add_sums(self, numbers: Any, sums: Any, tokens: Any) -> None:
+        """Adds samples by the sums of their tokens' losses, and how many tokens each has."""
+        self._rows.append(_Rows(numbers, sums, tokens))
 
     def report(self, job: Job, step: int) -> None:
-        """Ends a step: reports the one before it, and sends this one's sums on their way to the host."""
-        self._report_late(job)
-        if self._sums is not None:
-            self._late = (step, *_to_host(self._sums))
-            self._sums = None
-        if self._plain:
-            self._send(job, step, self._plain)
-            self._plain = {}
+        """Ends a step: what was added since the last one is that of `step`."""
+        job.signal_later(step, self.take())
 
-    def flush(self, job: Job) -> None:
-        """Reports what is still on its way: at the end, where waiting costs nothing."""
-        self._report_late(job)
-
-    def _add_tensors(self, numbers: Any, losses: Any, weights: Any) -> None:
-        import torch
-
-        losses = losses.detach().float()
-        weights = torch.ones_like(losses) if weights is None else torch.as_tensor(weights).detach().to(losses)
-        shards = max(len(self.names), 1)
-        if self._sums is None or self._sums.shape[1] < shards or self._sums.device != losses.device:
-            grown = torch.zeros(3, shards + _SPARE_SHARDS, dtype=torch.float32, device=losses.device)
-            if self._sums is not None:
-                grown[:, : self._sums.shape[1]] = self._sums.to(losses.device)
-            self._sums = grown
-        rows = torch.stack((losses * weights, weights, torch.ones_like(losses)))
-        self._sums.index_add_(1, torch.as_tensor(numbers, device=losses.device), rows)
-
-    def _report_late(self, job: Job) -> None:
-        if self._late is None:
-            return
-        step, sums, arrived = self._late
-        self._late = None
-        if arrived is not None:
-            arrived.synchronize()
-        rows = sums.tolist()
-        self._send(job, step, {n: [row[n] for row in rows] for n in range(len(self.names)) if rows[2][n] > 0})
-
-    def _send(self, job: Job, step: int, sums: dict[int, list[float]]) -> None:
-        names = self.names
-        for number, (total, weight, samples) in sorted(sums.items()):
-            if 0 <= number < len(names):
-                facts = self._stream.facts(names[number]) if self._stream is not None else {}
-                # A shard whose samples had no target token has a count and no loss.
-                loss = total / weight if weight > 0 else None
-                job.signal(step, shard=names[number], loss=loss, samples=int(samples), **facts)
+    def take(self) -> Callable[[], Iterator[dict[str, Any]]]:
+        """Ends a step: gives what makes its signals, for `Job.signal_later`."""
+        rows, self._rows = self._rows, []
+        rows, arrived = _to_host(rows)
+        return partial(_by_shard, rows, self._stream.known if self._stream is not None else self._named, arrived)
 
 
-def _to_host(sums: Any) -> tuple[Any, Any]:
-    if not sums.is_cuda:
-        return sums, None
+def _by_shard(rows: Sequence[_Rows], facts: Facts, arrived: Any) -> Iterator[dict[str, Any]]:
+    """What is said of each shard that any of the rows are of."""
+    if arrived is not None:
+        arrived.synchronize()
+    sums: dict[int, list[float]] = {}
+    for of in rows:
+        losses = _plain(of.sums)
+        weights = [1.0] * len(losses) if of.weights is None else _plain(of.weights)
+        for number, loss, weight in zip(_plain(of.numbers), losses, weights):
+            shard = sums.setdefault(int(number), [0.0, 0.0, 0.0])
+            shard[0] += float(loss)
+            shard[1] += weight
+            shard[2] += 1.0
+    for number, (total, tokens, samples) in sorted(sums.items()):
+        if 0 <= number < len(facts):
+            name, known = facts[number]
+            # A shard whose samples had no target token has a count and no loss.
+            yield {"shard": name, "loss": total / tokens if tokens > 0 else None, "samples": int(samples), **known}
+
+
+def _plain(numbers: Any) -> Sequence[float]:
+    plain: Sequence[float] = numbers.tolist() if hasattr(numbers, "tolist") else numbers
+    return plain
+
+
+def _to_host(rows: list[_Rows]) -> tuple[list[_Rows], Any]:
+    """The rows where they can be read without a GPU, and what tells when they have arrived there."""
+    if not rows or not getattr(rows[0].sums, "is_cuda", False):
+        return rows, None
     import torch
 
-    aside = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
-    aside.copy_(sums, non_blocking=True)
+    def aside(tensor: Any) -> Any:
+        if not getattr(tensor, "is_cuda", False):
+            return tensor
+        there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        there.copy_(tensor, non_blocking=True)
+        return there
+
+    rows = [_Rows(*map(aside, of)) for of in rows]
     arrived = torch.cuda.Event()
     arrived.record()
-    return aside, arrived
+    return rows, arrived

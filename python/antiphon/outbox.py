@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ from .ask import Ask
 
 # At a signal per step and shard, minutes of a server's absence; a few megabytes at most.
 SIGNALS_MAX = 8192
+Signal = dict[str, Any]
+# Makes signals once they are to be sent.
+Later = Callable[[], "list[Signal]"]
 # Keeps the body of one batch near 100 kB.
 BATCH_SIGNALS_MAX = 512
 
@@ -39,7 +42,8 @@ class Outbox:
 
     def __init__(self, signals_max: int = SIGNALS_MAX) -> None:
         self._lock = threading.Lock()
-        self._signals: deque[dict[str, Any]] = deque(maxlen=signals_max)
+        self._signals: deque[Signal | Later] = deque(maxlen=signals_max)
+        self._made: list[Signal] = []  # Taken out by the sender, and beyond what its last batch carries.
         self._checkpoints: list[dict[str, Any]] = []
         self._acks: list[dict[str, Any]] = []
         self._held_acks: list[tuple[int, dict[str, Any]]] = []
@@ -48,7 +52,8 @@ class Outbox:
         self._checkpoint_step = -1
         self._dropped = 0
 
-    def signal(self, signal: dict[str, Any]) -> None:
+    def signal(self, signal: Signal | Later) -> None:
+        """Queues a signal, or what makes some when their turn comes, and counts as one if it is lost."""
         with self._lock:
             if len(self._signals) == self._signals.maxlen:
                 self._dropped += 1
@@ -91,11 +96,11 @@ class Outbox:
             self._held_acks = []
 
     def take(self) -> Parcel:
-        """Takes out the next batch: the oldest signals, every checkpoint, every acknowledgement."""
+        """Takes out the next batch: the oldest signals, every checkpoint, every acknowledgement. One thread does it."""
+        signals = self._take_signals()
         with self._lock:
-            count = min(len(self._signals), BATCH_SIGNALS_MAX)
             parcel = Parcel(
-                signals=[self._signals.popleft() for _ in range(count)],
+                signals=signals,
                 checkpoints=self._checkpoints,
                 acks=self._acks,
                 asks=self._asks,
@@ -104,6 +109,18 @@ class Outbox:
             )
             self._checkpoints, self._acks, self._asks, self._shards, self._dropped = [], [], [], {}, 0
             return parcel
+
+    def _take_signals(self) -> list[Signal]:
+        made = self._made
+        while len(made) < BATCH_SIGNALS_MAX:
+            with self._lock:
+                if not self._signals:
+                    break
+                entry = self._signals.popleft()
+            # Without the lock: it may wait for a GPU.
+            made += entry() if callable(entry) else [entry]
+        self._made = made[BATCH_SIGNALS_MAX:]
+        return made[:BATCH_SIGNALS_MAX]
 
     def refuse(self, parcel: Parcel) -> None:
         """The server refused a batch for good: its signals are lost and counted, the rest goes with the next one."""
@@ -116,9 +133,9 @@ class Outbox:
 
     def is_empty(self) -> bool:
         with self._lock:
-            waits = (self._signals, self._checkpoints, self._acks, self._asks, self._shards, self._dropped)
+            waits = (self._signals, self._made, self._checkpoints, self._acks, self._asks, self._shards, self._dropped)
             return not any(waits)
 
     def has_backlog(self) -> bool:
         """More signals wait than one batch carries."""
-        return len(self._signals) >= BATCH_SIGNALS_MAX
+        return bool(self._made) or len(self._signals) >= BATCH_SIGNALS_MAX

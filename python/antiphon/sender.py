@@ -26,6 +26,7 @@ from .environment import Endpoint, Environment
 from .inbox import Inbox
 from .outbox import Outbox, Parcel
 from .quiet import Quiet
+from .stacks import write as write_stacks
 from .version import __version__
 
 log = logging.getLogger("antiphon")
@@ -36,6 +37,8 @@ ANSWER_WAIT_S = 10.0
 ANSWER_BYTES_MAX = 4 << 20
 REPORT_EVERY_S = 1.0
 REPORT_EVERY_S_MIN, REPORT_EVERY_S_MAX = 0.01, 60.0
+# A task that receives no directives and has nothing to say is heard this often: a hung run is such.
+LIVES_EVERY_S = 5.0
 FAILURES_UNTIL_BACK_OFF = 3
 BACK_OFF_S_MIN, BACK_OFF_S_MAX = 1.0, 60.0
 RETRY_S = 0.1
@@ -58,6 +61,7 @@ class Batch:
 
     body: bytes
     parcel: Parcel
+    attaches: int  # Which attach it came after, or carries.
 
 
 class Sender:
@@ -75,16 +79,20 @@ class Sender:
         self._inbox = inbox
         # One rank receives directives, or several would race to acknowledge them.
         self._receives = environment.rank == 0
+        self._task = environment.rank
         self._attach_step = step
         self._boot = uuid.uuid4().hex
         self._seq = 0
         self._batch: Batch | None = None
+        self._composed_at = time.monotonic()
+        self._left_stacks = False
         self._quiet = Quiet()
         self._throttle = Throttle()
         self._connection: http.client.HTTPConnection | None = None
         self._report_every_s = REPORT_EVERY_S
         self._failures = 0
-        self._answered = False
+        # How often the loop began at a checkpoint, and of how many of these beginnings the server knows.
+        self._attaches, self._attached = 1, 0
         self._superseded = False
         self._close_by: float | None = None
         # Told the paths of checkpoints that the server has in its log.
@@ -103,7 +111,8 @@ class Sender:
     def attach_again(self, step: int) -> None:
         """The loop went back to a checkpoint: the server is told anew which directives the model contains."""
         self._attach_step = step
-        self._answered = False
+        # An answer that is on its way is to a batch from before.
+        self._attaches += 1
         self._wake.set()
 
     def close(self, timeout_s: float) -> None:
@@ -169,8 +178,12 @@ class Sender:
 
     def _compose(self) -> Batch | None:
         parcel = self._outbox.take()
-        if parcel.is_empty() and not self._receives:
+        now = time.monotonic()
+        if parcel.is_empty() and not self._receives and now - self._composed_at < LIVES_EVERY_S:
             return None
+        self._composed_at = now
+        # Before the cursor: the loop moves that first.
+        attaches = self._attaches
         cursor, done = self._inbox.position()
         fields: dict[str, Any] = {
             "attempt": self._endpoint.attempt,
@@ -178,7 +191,7 @@ class Sender:
             "seq": self._seq,
             "cursor": cursor,
         }
-        if self._receives and (not self._answered or parcel.shards):
+        if self._receives and (self._attached < attaches or parcel.shards):
             fields["attach"] = {"step": self._attach_step, "done": done}
             if parcel.shards:
                 fields["attach"]["shards"] = {name: self._plain(origin) for name, origin in parcel.shards.items()}
@@ -192,7 +205,7 @@ class Sender:
         fields["acks"] = parcel.acks
         if parcel.asks:
             fields["asks"] = [self._plain(ask.to_wire()) for ask in parcel.asks]
-        return Batch(json.dumps(fields, separators=(",", ":"), allow_nan=False).encode(), parcel)
+        return Batch(json.dumps(fields, separators=(",", ":"), allow_nan=False).encode(), parcel, attaches)
 
     def _plain(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         # Here and not in the loop, where reading a number back from a GPU would make it wait.
@@ -246,17 +259,27 @@ class Sender:
         if self._failures >= FAILURES_UNTIL_BACK_OFF:
             log.info("antiphon: the server answers again")
         self._failures = 0
-        self._answered = True
         if self._batch is not None:
+            self._attached = max(self._attached, self._batch.attaches)
             take_answers(self._batch.parcel.asks, answer.get("answers"))
             self._tell_acknowledged(self._batch.parcel)
         self._next_batch()
+        self._leave_stacks(answer.get("stacks") is True)
         if isinstance(every_ms, (int, float)) and every_ms > 0:
             self._report_every_s = min(max(every_ms / 1000.0, REPORT_EVERY_S_MIN), REPORT_EVERY_S_MAX)
         for entry in entries if self._receives else ():
             # One entry that makes no sense must not take the others along.
             with self._quiet:
                 self._inbox.receive(Directive.from_wire(entry))
+
+    def _leave_stacks(self, wanted: bool) -> None:
+        """Once for each time that the run stands still."""
+        if wanted and not self._left_stacks:
+            with self._quiet:
+                write_stacks(self._task)
+                self._outbox.signal({"task": self._task, "stacks": True})
+                self._wake.set()
+        self._left_stacks = wanted
 
     def _tell_acknowledged(self, parcel: Parcel) -> None:
         if parcel.checkpoints and self.on_acknowledged is not None:

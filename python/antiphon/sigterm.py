@@ -29,6 +29,10 @@ class TermGuard:
             self._pid = os.getpid()
 
     @property
+    def installed(self) -> bool:
+        return self._pid != 0
+
+    @property
     def terminating(self) -> bool:
         """True after SIGTERM."""
         return self._deadline is not None

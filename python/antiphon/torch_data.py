@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,7 +50,11 @@ class SlotRows(Dataset[Sample]):
         self._count = count
 
     def __getitem__(self, draw: Draw) -> Sample:
-        return Sample(draw.slot, draw.shard, self.stream.row(draw))
+        return self.stream.samples([draw])[0]
+
+    def __getitems__(self, draws: list[Draw]) -> list[Sample]:
+        """A batch at once, as the data loader asks where it can."""
+        return self.stream.samples(draws)
 
     def __len__(self) -> int:
         """How many distinct rows there are, as far as that is known; slots go on beyond."""
@@ -76,28 +81,43 @@ class SlotStream(IterableDataset[Any]):
         return map(self._make, self.stream)
 
 
-class ShardCollator:
-    """Wraps a collator: takes the shard out of each row before it, and adds it as a tensor of numbers behind it.
+@dataclass(frozen=True)
+class Drawn:
+    """Where a batch of a stream's samples is from. No tensor, or it would be copied to the GPU and back."""
 
-    A batch of a stream's samples also says in `slot` which one is its first.
+    slot: int  # The first.
+    numbers: list[int]  # Of the shards.
+
+
+class ShardCollator:
+    """Wraps a collator: takes the shard out of each row before it, and adds behind it as `shard` where they are from.
+
+    That is `Drawn` for samples of a stream, and a tensor of numbers for rows with a shard of their own.
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any], shards: Callable[[], Sequence[str]]) -> None:
         self.collate = collate
         self._shards = shards
+        self._names: Sequence[str] = ()
+        self._numbers: dict[str, int] = {}
 
     def __call__(self, rows: list[Any]) -> Any:
         if rows and isinstance(rows[0], Sample):
-            names = self._shards()
-            numbers = [names.index(sample.shard) for sample in rows]
+            known = self._known()
             batch = self.collate([sample.row for sample in rows])
-            batch["slot"] = rows[0].slot
-        elif rows and isinstance(rows[0], dict) and "shard" in rows[0]:
-            names = self._shards()
+            batch["shard"] = Drawn(rows[0].slot, [known[sample.shard] for sample in rows])
+            return batch
+        if rows and isinstance(rows[0], dict) and "shard" in rows[0]:
+            known = self._known()
             of = [row["shard"] for row in rows]
-            numbers = [names.index(shard) if isinstance(shard, str) else int(shard) for shard in of]
+            numbers = [known[shard] if isinstance(shard, str) else int(shard) for shard in of]
             batch = self.collate([{name: value for name, value in row.items() if name != "shard"} for row in rows])
-        else:
-            return self.collate(rows)
-        batch["shard"] = torch.tensor(numbers, dtype=torch.long)
-        return batch
+            batch["shard"] = torch.tensor(numbers, dtype=torch.long)
+            return batch
+        return self.collate(rows)
+
+    def _known(self) -> dict[str, int]:
+        names = self._shards()
+        if names != self._names:
+            self._names, self._numbers = names, {name: number for number, name in enumerate(names)}
+        return self._numbers

@@ -25,6 +25,7 @@ class FakeServer:
         self.headers: list[dict[str, str]] = []
         self.connections: set[tuple[str, int]] = set()
         self.directives: list[dict[str, Any]] = []
+        self.wants_stacks = False
         self.script: list[Callable[[Any], None]] = []
         self.released = threading.Event()
         server = self
@@ -75,7 +76,8 @@ class FakeServer:
         }
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        respond(handler, 200, json.dumps({"directives": self.directives, "report_every_ms": 10}).encode())
+        answer = {"directives": self.directives, "report_every_ms": 10, "stacks": self.wants_stacks}
+        respond(handler, 200, json.dumps(answer).encode())
 
     def never(self, handler: BaseHTTPRequestHandler) -> None:
         """Keeps the request open until the test ends."""

@@ -176,6 +176,13 @@ class Sending(Served):
         self.assertNotIn("attach", self.server.batches[0])
         self.assertEqual(job.boundary(1, 16), ())
 
+    def test_another_rank_that_has_nothing_to_say_is_heard_now_and_then(self) -> None:
+        """A rank that hangs says nothing: it could not be asked for its stacks."""
+        with mock.patch.object(sender, "LIVES_EVERY_S", 0.0):
+            self.attach(rank=2)
+            until(lambda: self.server.bodies, "a batch without signals")
+        self.assertEqual(self.server.batches[0]["signals"], [])
+
     def test_what_is_queued_goes_out_when_the_job_closes(self) -> None:
         job = self.attach()
         job.signal(1, loss=1.0)

@@ -11,8 +11,7 @@ from pathlib import Path
 import _paths  # noqa: F401
 import antiphon
 from antiphon import seal
-from antiphon.keeper import Keeper
-from antiphon.retention import Retention
+from antiphon.retention import Keeper, Retention
 from fake_server import fake_server
 
 

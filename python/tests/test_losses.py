@@ -19,6 +19,10 @@ class Recorder(antiphon.Job):
     def signal(self, step: int, slot: int | None = None, **fields: Any) -> None:
         self.said.append({"step": step, **fields})
 
+    def signal_later(self, step: int, make: Any) -> None:
+        for fields in make():
+            self.signal(step, **fields)
+
 
 class Plain(unittest.TestCase):
     def test_losses_are_means_over_tokens_and_count_samples(self) -> None:

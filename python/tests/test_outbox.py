@@ -30,6 +30,20 @@ class Bound(unittest.TestCase):
         self.assertEqual(len(outbox.take().signals), 1)
         self.assertTrue(outbox.is_empty())
 
+    def test_signals_that_are_made_later_keep_their_place_and_the_bound_of_a_batch(self) -> None:
+        outbox = Outbox()
+        outbox.signal({"step": 0})
+        outbox.signal(lambda: [{"step": 1, "shard": str(n)} for n in range(BATCH_SIGNALS_MAX)])
+        outbox.signal({"step": 2})
+        first = outbox.take().signals
+        self.assertEqual(first[0], {"step": 0})
+        self.assertEqual(len(first), BATCH_SIGNALS_MAX)
+        self.assertTrue(outbox.has_backlog())
+        self.assertFalse(outbox.is_empty())
+        rest = outbox.take().signals
+        self.assertEqual(rest, [{"step": 1, "shard": str(BATCH_SIGNALS_MAX - 1)}, {"step": 2}])
+        self.assertTrue(outbox.is_empty())
+
     def test_a_refused_batch_loses_its_signals_only(self) -> None:
         outbox = Outbox()
         outbox.signal({"step": 1})

@@ -9,14 +9,15 @@ import sys
 import unittest
 
 from _paths import PACKAGE
-from fake_server import FakeServer, fake_server
+from fake_server import FakeServer, fake_server, until
 
 
-def start(program: str, server: FakeServer | None = None) -> subprocess.Popen[str]:
+def start(program: str, server: FakeServer | None = None, stderr: int | None = None) -> subprocess.Popen[str]:
     variables = server.variables() if server is not None else {}
     return subprocess.Popen(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env={**os.environ, "PYTHONPATH": str(PACKAGE), **variables},
     )
@@ -80,6 +81,39 @@ class Sigterm(unittest.TestCase):
                 server,
             )
             self.assertEqual(finish(process), f"{int(signal.SIGTERM)} False\n")
+
+
+class StandsStill(unittest.TestCase):
+    def test_the_stacks_of_a_process_that_hangs_are_written_once_and_said(self) -> None:
+        with fake_server() as server:
+            server.wants_stacks = True
+            process = start(
+                "import antiphon, threading\n"
+                "def waits_for_ever(): threading.Event().wait()\n"
+                "threading.Thread(target=waits_for_ever, name='loader', daemon=True).start()\n"
+                "job = antiphon.attach()\n"
+                "def all_reduce(): waits_for_ever()\n"
+                "all_reduce()\n",
+                server,
+                stderr=subprocess.PIPE,
+            )
+            try:
+                until(lambda: server.all_of("signals"), "the word that they are written")
+                asked = len(server.bodies)
+                until(lambda: len(server.bodies) > asked + 3, "further answers that ask for them")
+            finally:
+                process.kill()
+                _, said = process.communicate()
+            self.assertEqual(server.all_of("signals"), [{"task": 0, "stacks": True}])
+        lines = said.splitlines()
+        self.assertTrue(all(line.startswith("antiphon: task 0: ") for line in lines), said)
+        told = [line.removeprefix("antiphon: task 0: ") for line in lines]
+        self.assertEqual(told[0], f"stands still (process {process.pid}), most recent call last:")
+        main, loader = told.index("thread MainThread:"), told.index("thread loader:")
+        self.assertIn("  <string>:6 <module>", told[main:loader])
+        self.assertIn("  <string>:5 all_reduce", told[main:loader])
+        self.assertIn("  <string>:2 waits_for_ever", told[loader:])
+        self.assertNotIn("thread antiphon-sender:", told)
 
 
 class Exit(unittest.TestCase):

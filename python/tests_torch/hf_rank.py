@@ -1,6 +1,6 @@
 """A Transformers Trainer in a process of its own, under DDP where `RANK` and the like are set.
 
-python hf_rank.py DIRECTORY ['{"max_steps": 8}']
+python hf_rank.py DIRECTORY ['{"max_steps": 8}'] [SLOW_RANK SECONDS]   # which one takes longer in each forward pass
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 import torch
 
@@ -24,6 +25,8 @@ def main() -> None:
         options["ddp_backend"] = "gloo"
     trainer = tiny.trainer(sys.argv[1], **{"max_steps": 8, **options})
     loop = hf.instrument(trainer, tiny.stream(), job=job)
+    if len(sys.argv) > 3 and os.environ["RANK"] == sys.argv[3]:
+        trainer.model.register_forward_pre_hook(lambda *_: time.sleep(float(sys.argv[4])))
     trainer.train()
     job.close()
     assert loop.quiet.errors == 0

@@ -4,12 +4,14 @@ Runs scenarios one after another in processes forked from one that has imported 
 
     python ranks.py DIRECTORY '{"name": "resized", "ranks": 4, "orders": {"2.2": 2, "4.3": 4}}' ...
 
-``2.2`` is the place after micro-step 2 of the step that follows step 2.
+``2.2`` is the place after micro-step 2 of the step that follows step 2. Under torchrun the ranks are those that it
+launched; they take the snapshot and do not change.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import nullcontext
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import _torch_paths  # noqa: F401
@@ -89,7 +92,24 @@ class Scenario:
     relaunches: bool = False  # Ends at the first order in place of resizing.
 
 
-def train(gang: Gang, scenario: Scenario, directory: Path) -> None:
+class Launched:
+    """A gang as torchrun makes it: its ranks change only by a restart."""
+
+    def __init__(self) -> None:
+        dist.init_process_group("gloo")
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+
+    def sum(self, number: float) -> float:
+        total = torch.tensor(float(number), dtype=torch.float64)
+        dist.all_reduce(total)
+        return float(total)
+
+    def resize(self, ranks: int) -> bool:
+        """Goes on as it is: whoever gave the order ends the processes."""
+        return ranks > 0
+
+
+def train(gang: Gang | Launched, scenario: Scenario, directory: Path) -> None:
     torch.set_num_threads(1)
     orders = dict(scenario.orders)
     ordered_at: float | None = None
@@ -153,10 +173,12 @@ def train(gang: Gang, scenario: Scenario, directory: Path) -> None:
                     pending.wait()
                     if gang.rank == 0:
                         _note(directory, {"copy_ms": pending.copy_ms, "save_ms": snapshots.save_ms})
+                    if gang.rank == 0:
+                        _note(directory, {"ordered_at": ordered_at})
                     if scenario.relaunches:
-                        if gang.rank == 0:
-                            _note(directory, {"ordered_at": ordered_at})
                         return
+                    if isinstance(gang, Launched):
+                        continue
                     del model, optimizer, scheduler, snapshots
                     if not gang.resize(ranks):
                         return
@@ -185,6 +207,12 @@ def notes(directory: Path) -> list[dict[str, Any]]:
 
 def main() -> int:
     directory, *texts = sys.argv[1:]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        scenario = Scenario(**json.loads(texts[0]))
+        own = Path(directory) / scenario.name
+        own.mkdir(parents=True, exist_ok=True)
+        train(Launched(), scenario, own)
+        return 0
     for text in texts:
         scenario = Scenario(**json.loads(text))
         own = Path(directory) / scenario.name

@@ -13,6 +13,7 @@ import unittest
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -32,36 +33,7 @@ class TwoRanks(unittest.TestCase):
                 {"id": 1, "do": "drain", "task": 1, "share": 0.5, "steps": 2, "not_before_slot": 32},
                 {"id": 2, "do": "checkpoint", "not_before_slot": 64},
             ]
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            base = {
-                **os.environ,
-                **server.variables(),
-                "PYTHONPATH": str(_torch_paths.PACKAGE),
-                "ANTIPHON_CHECKPOINT_DIR": directory,
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "WORLD_SIZE": "2",
-                "CUDA_VISIBLE_DEVICES": "",
-                "OMP_NUM_THREADS": "1",
-            }
-            started = [
-                subprocess.Popen(
-                    [sys.executable, PROGRAM, directory],
-                    env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-                for rank in range(2)
-            ]
-            try:
-                errors = [process.communicate(timeout=240)[1] for process in started]
-            finally:
-                for process in started:
-                    process.kill()
-            self.assertEqual([process.returncode for process in started], [0, 0], "\n".join(errors)[-3000:])
+            run_two_ranks(self, server, directory)
             weights = [torch.load(f"{directory}/weights-{rank}.pt") for rank in range(2)]
             (checkpoint,) = server.all_of("checkpoints")
             self.assertTrue(seal.is_whole(Path(directory) / checkpoint["path"], thorough=True))
@@ -77,6 +49,57 @@ class TwoRanks(unittest.TestCase):
             alone.train()
         expected = torch.cat([parameter.detach().flatten() for parameter in alone.model.parameters()])
         torch.testing.assert_close(weights[0], expected, rtol=0, atol=2e-5)
+
+    def test_the_rank_that_the_other_waits_for_is_the_one_with_time_of_its_own(self) -> None:
+        with tempfile.TemporaryDirectory() as directory, fake_server() as server:
+            run_two_ranks(self, server, directory, json.dumps({"max_steps": 24}), "1", "0.1")
+            steps = [signal for signal in server.all_of("signals") if signal.get("step", 0) > 4 and "step_ms" in signal]
+        of: list[dict[str, float]] = []
+        for rank in range(2):
+            mine = [signal for signal in steps if signal["task"] == rank]
+            self.assertEqual(len(mine), 20)
+            # What the straggler rule looks at, and what it must not: the step takes both equally long.
+            own = median(signal["step_ms"] - signal["communication_ms"] for signal in mine)
+            of.append({"own": own, "whole": median(signal["step_ms"] for signal in mine)})
+            self.assertTrue(all(0 <= signal["backward_ms"] <= signal["step_ms"] for signal in mine))
+        # Two micro-steps of 100 ms each are slept.
+        self.assertGreater(of[1]["own"], 200)
+        self.assertGreater(of[1]["own"], 2 * of[0]["own"])
+        self.assertGreater(of[0]["whole"], 200)
+
+
+def run_two_ranks(test: unittest.TestCase, server: FakeServer, directory: str, *arguments: str) -> None:
+    """Runs `hf_rank.py` as two ranks of one job, to its end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    base = {
+        **os.environ,
+        **server.variables(),
+        "PYTHONPATH": str(_torch_paths.PACKAGE),
+        "ANTIPHON_CHECKPOINT_DIR": directory,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, directory, *arguments],
+            env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    test.assertEqual([process.returncode for process in started], [0, 0], "\n".join(errors)[-3000:])
 
 
 class Sigterm(unittest.TestCase):

@@ -135,6 +135,11 @@ class LocalJob(antiphon.Job):
             sums[0] += float(loss) * samples
             sums[1] += samples
 
+    def signal_later(self, step: int, make: Any) -> None:
+        """The same at once."""
+        for numbers in make():
+            self.signal(step, **numbers)
+
     def boundary(self, step: int, slot: int, broadcast: Any = None) -> tuple[antiphon.Directive, ...]:
         """New weights at each tick."""
         if step % TICK or step == self._told_at:

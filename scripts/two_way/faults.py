@@ -66,6 +66,7 @@ every 20 that either side resumes from. Both sides run the same script with the 
   out, `keep = {KEEP}` checkpoints, and, as a run of a minute stands for one of hours, `hang_after = "{HANG_AFTER}"` in
   place of 10 min, `grace = "{GRACE}"` in place of 60 s, `rule_cool_down_ms = {COOL_DOWN_MS}` in place of a minute.
   torchrun has no counterpart to shorten: it waits for a hung rank for as long as gloo does, half an hour.
+- Each hang leaves the stacks of both ranks in the output of its attempt, which is checked.
 - A run that has not ended after {LIMIT_S:.0f} s, five times what it takes, is not finished.
   (`scripts/two_way/faults.py`)
 
@@ -188,7 +189,23 @@ environment = {{ MICRO_BATCH = "4" }}
                 time.sleep(3.0)
                 server.start()
         (folder / "output.log").write_text(server.call("logs", job).stdout, encoding="utf-8")
+        (folder / "stacks.json").write_text(json.dumps(stacks_left(server.state)), encoding="utf-8")
         (folder / "why.txt").write_text(server.call("job", job).stdout, encoding="utf-8")
+
+
+def stacks_left(state: Path) -> dict[str, list[int]]:
+    """By attempt, the tasks that left their stacks in its output."""
+    said = "antiphon: task {}: stands still"
+    outputs = {path.parts[-3]: path.read_text(encoding="utf-8") for path in state.glob("attempts/*/*/output.log")}
+    left = {attempt: [task for task in range(2) if said.format(task) in text] for attempt, text in outputs.items()}
+    return {attempt: tasks for attempt, tasks in sorted(left.items()) if tasks}
+
+
+def hangs_left_stacks(folder: Path, fault: Fault) -> bool:
+    """Whether each hang left those of both ranks."""
+    left = json.loads((folder / "stacks.json").read_text(encoding="utf-8"))
+    struck = [step for step in fault.steps if (folder / f"struck-{step}").exists()]
+    return list(left.values()) == [[0, 1]] * len(struck)
 
 
 def newest_step(folder: Path) -> int:
@@ -250,11 +267,17 @@ def main() -> int:
         for side in given.sides:
             runs = [measure(given.folder.resolve(), kind, seed, side, sides[side]) for seed in given.seeds]
             ends[kind, side] = runs
+    missing = 0
+    for seed in given.seeds if "hung rank" in given.kinds and "antiphon" in given.sides else ():
+        folder = given.folder.resolve() / f"hung-rank.{seed}.antiphon"
+        if (folder / "stacks.json").exists() and not hangs_left_stacks(folder, Fault("hung rank", seed)):
+            missing += 1
+            print(f"MISSED: seed {seed}: a hang left no stacks of both ranks, see {folder / 'stacks.json'}")
     if set(given.sides) == set(sides):
         part = PART + table(ends)
         print(part)
         (given.folder.parent / "3-faults.part.md").write_text(part, encoding="utf-8")
-    return 0
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from llama import llama
+from transformers import LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 import antiphon.hf
 import antiphon.job
@@ -106,19 +107,7 @@ def rows(shard: str) -> list[dict[str, list[int]]]:
 def model() -> LlamaForCausalLM:
     """One layer; some thousand parameters."""
     torch.manual_seed(0)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            max_position_embeddings=TOKENS,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-    )
+    return llama(VOCABULARY, TOKENS, hidden=16, layers=1, heads=2, bos_token_id=None, eos_token_id=None)
 
 
 def collate(batch: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:

@@ -114,12 +114,19 @@ class Server:
             raise SystemExit(f"`{path}` was refused:\n{done.stderr}")
         return done.stdout.strip()
 
-    def complete(self, name: str, command: Sequence[str], workdir: Path, more: str = "") -> dict[str, Any]:
+    def complete(
+        self,
+        name: str,
+        command: Sequence[str],
+        workdir: Path,
+        more: str = "",
+        rules: Mapping[str, str] = SHARD_ALONE,
+    ) -> dict[str, Any]:
         """Submits a job and waits until it has succeeded; gives all that is known of it then.
 
         A finding is shown as it was said last; `found_ms` says when each, as `rule/subject/verdict`, was said first.
         """
-        job = self.submit(name, command, workdir, more)
+        job = self.submit(name, command, workdir, more, rules)
         found: dict[str, int] = {}
 
         def ended() -> bool:

@@ -31,8 +31,9 @@ import numpy as np
 import torch
 from arms import ARMS, OURS, TICK, LocalJob
 from corpus import BASE, ROW_TOKENS, VOCABULARY, Corpus, corpus, paired, tokens
+from llama import llama
 from scenario import Scenario, Setting, Stream
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 import antiphon.hf
 from antiphon.data import MixedStream
@@ -64,19 +65,8 @@ class Outcome:
 
 def fresh_model() -> LlamaForCausalLM:
     """Two layers; some 200,000 parameters."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=ROW_TOKENS,
-        tie_word_embeddings=True,
-        attn_implementation="eager",
-        use_cache=False,
-    )
-    return LlamaForCausalLM(config)
+    more = {"tie_word_embeddings": True, "attn_implementation": "eager", "use_cache": False}
+    return llama(VOCABULARY, ROW_TOKENS, hidden=64, layers=2, heads=4, intermediate=256, **more)
 
 
 def base_model(cache: Path) -> LlamaForCausalLM:

@@ -9,6 +9,11 @@ use crate::reading::Reading;
 use crate::transformers::Sharder;
 use crate::{deepspeed, fsdp};
 
+const SILENT: &str = "\
+    compute_environment debug deepspeed_config.* downcast_bf16 dynamo_config.* \
+    enable_cpu_affinity gpu_ids ipex_config* machine_rank main_* mpirun_config* \
+    parallelism_config.* rdzv_* same_network use_cpu";
+
 const KNOWN: Known = Known {
     matters: &[&[
         (
@@ -18,23 +23,7 @@ const KNOWN: Known = Known {
         ("fp8_config.*", "matrices in 8 bits; planned in 16"),
         ("tpu_*", "TPUs; planned for GPUs"),
     ]],
-    silent: &[&[
-        "compute_environment",
-        "debug",
-        "downcast_bf16",
-        "enable_cpu_affinity",
-        "gpu_ids",
-        "machine_rank",
-        "main_*",
-        "rdzv_*",
-        "same_network",
-        "use_cpu",
-        "dynamo_config.*",
-        "ipex_config*",
-        "mpirun_config*",
-        "deepspeed_config.*",
-        "parallelism_config.*",
-    ]],
+    silent: &[SILENT],
 };
 
 /// What the launcher and its config say about sharding and GPUs.

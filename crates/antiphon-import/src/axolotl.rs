@@ -14,11 +14,50 @@ use crate::peft::{self, LoraNames};
 use crate::reading::Reading;
 use crate::{deepspeed, fsdp};
 
+const SILENT: &str = "\
+    accelerator_config* adam_* added_tokens_overrides auto_resume_from_checkpoints \
+    axolotl_config_path base_model_config base_model_ignore_patterns bench_* bnb_config_kwargs* \
+    chat_template* cls_model_config comet_* cosine_* cpo_alpha curriculum_sampling dataloader_* \
+    dataset_* datasets ddp* debug default_system_message device* dion_* do_bench_eval \
+    do_causal_lm_eval dpo_* early_stopping_patience embedding_lr* embeddings_skip_upcast \
+    eot_tokens eval_* evals_per_epoch evaluation_strategy excess_length_strategy \
+    experimental_skip_move_to_device fix_untrained_tokens flash_attn_fuse_* flash_attn_rms_norm \
+    flex_attn_compile_kwargs* fp32_norms fsdp_final_state_dict_type gc_steps \
+    gradient_checkpointing_kwargs* gradio_* greater_is_better group_by_length heads_k_stride \
+    hf_use_auth_token hub_* image_* include_tokens_per_second is_* kto_* learning_rate \
+    liger_glu_activation liger_layer_norm liger_rms_norm* liger_rope liger_swiglu \
+    load_best_model_at_end local_rank logging_steps lora_alpha lora_fan_in_fan_out \
+    lora_model_dir lora_on_cpu loraplus_* \
+    loss_watchdog_* low_cpu_mem_usage lr_* max_grad_norm mean_resizing_embeddings merge_* \
+    metric_for_best_model min_sample_len mlflow_* model_config_type model_kwargs* muon_* \
+    neftune_noise_alpha noisy_embedding_alpha num_labels optim_args* optim_target_modules \
+    orpo_alpha output_dir overrides_of_model_config* pad_to_sequence_len peft* plugins pose_* \
+    preprocess_* pretraining_sample_concatenation pretrain_multipack_* processor_type \
+    profiler_steps push_dataset_to_hub qlora_sharded_model_loading ray_* remove_unused_columns \
+    resume_from_checkpoint revision_of_model reward_model_* ring_attn_func rl_beta \
+    roles_to_train rpo_alpha sample_packing_* save_* saves_per_epoch seed shuffle_* simpo_gamma \
+    skip_prepare_dataset special_tokens* streaming* strict test_datasets tf32 tokenizer_* tokens \
+    torch_compile_* torchdistx_path total_* train_on_eos train_on_inputs trl.* trust_remote_code \
+    unsloth_lora_* unsloth_rms_norm unsloth_rope use_comet use_mlflow use_pose use_ray \
+    use_tensorboard use_wandb val_set_size vllm.* wandb_* warmup_* weight_decay world_size";
+
 const KNOWN: Known = Known {
     matters: &[&[
         (
             "auto_find_batch_size",
             "the batch is halved until it fits; planned as stated",
+        ),
+        (
+            "lora_mlp_kernel",
+            "fused adapters keep less; planned with PEFT's own",
+        ),
+        (
+            "lora_qkv_kernel",
+            "fused adapters keep less; planned with PEFT's own",
+        ),
+        (
+            "lora_o_kernel",
+            "fused adapters keep less; planned with PEFT's own",
         ),
         (
             "relora",
@@ -96,155 +135,7 @@ const KNOWN: Known = Known {
         ("kd_*", "a teacher model; planned without"),
         ("diffusion*", "training by diffusion; planned as next token"),
     ]],
-    silent: &[&[
-        "adam_*",
-        "added_tokens_overrides",
-        "auto_resume_from_checkpoints",
-        "axolotl_config_path",
-        "base_model_config",
-        "base_model_ignore_patterns",
-        "bench_*",
-        "chat_template*",
-        "comet_*",
-        "cosine_*",
-        "cpo_alpha",
-        "curriculum_sampling",
-        "cls_model_config",
-        "dataloader_*",
-        "dataset_*",
-        "datasets",
-        "ddp*",
-        "debug",
-        "default_system_message",
-        "device*",
-        "do_bench_eval",
-        "do_causal_lm_eval",
-        "dpo_*",
-        "early_stopping_patience",
-        "embedding_lr*",
-        "embeddings_skip_upcast",
-        "eot_tokens",
-        "eval_*",
-        "evals_per_epoch",
-        "evaluation_strategy",
-        "experimental_skip_move_to_device",
-        "fix_untrained_tokens",
-        "flash_attn_rms_norm",
-        "flash_attn_fuse_*",
-        "fsdp_final_state_dict_type",
-        "gc_steps",
-        "gradio_*",
-        "gradient_checkpointing_kwargs*",
-        "greater_is_better",
-        "group_by_length",
-        "heads_k_stride",
-        "hf_use_auth_token",
-        "hub_*",
-        "include_tokens_per_second",
-        "is_*",
-        "kto_*",
-        "learning_rate",
-        "liger_rope",
-        "liger_rms_norm*",
-        "liger_glu_activation",
-        "liger_layer_norm",
-        "liger_swiglu",
-        "load_best_model_at_end",
-        "local_rank",
-        "logging_steps",
-        "lora_alpha",
-        "lora_fan_in_fan_out",
-        "lora_mlp_kernel",
-        "lora_model_dir",
-        "lora_o_kernel",
-        "lora_on_cpu",
-        "lora_qkv_kernel",
-        "loraplus_*",
-        "loss_watchdog_*",
-        "low_cpu_mem_usage",
-        "lr_*",
-        "max_grad_norm",
-        "mean_resizing_embeddings",
-        "merge_*",
-        "metric_for_best_model",
-        "min_sample_len",
-        "mlflow_*",
-        "model_config_type",
-        "model_kwargs*",
-        "neftune_noise_alpha",
-        "noisy_embedding_alpha",
-        "num_labels",
-        "orpo_alpha",
-        "output_dir",
-        "optim_args*",
-        "optim_target_modules",
-        "overrides_of_model_config*",
-        "pad_to_sequence_len",
-        "peft*",
-        "plugins",
-        "pose_*",
-        "use_pose",
-        "preprocess_*",
-        "pretrain_multipack_*",
-        "pretraining_sample_concatenation",
-        "processor_type",
-        "profiler_steps",
-        "push_dataset_to_hub",
-        "qlora_sharded_model_loading",
-        "ray_*",
-        "remove_unused_columns",
-        "resume_from_checkpoint",
-        "revision_of_model",
-        "ring_attn_func",
-        "rl_beta",
-        "rpo_alpha",
-        "roles_to_train",
-        "sample_packing_*",
-        "save_*",
-        "saves_per_epoch",
-        "seed",
-        "shuffle_*",
-        "simpo_gamma",
-        "skip_prepare_dataset",
-        "special_tokens*",
-        "streaming*",
-        "strict",
-        "test_datasets",
-        "tf32",
-        "tokenizer_*",
-        "tokens",
-        "torch_compile_*",
-        "torchdistx_path",
-        "total_*",
-        "train_on_eos",
-        "train_on_inputs",
-        "trl.*",
-        "trust_remote_code",
-        "unsloth_lora_*",
-        "unsloth_rms_norm",
-        "unsloth_rope",
-        "use_ray",
-        "use_tensorboard",
-        "use_wandb",
-        "val_set_size",
-        "vllm.*",
-        "wandb_*",
-        "warmup_*",
-        "weight_decay",
-        "world_size",
-        "bnb_config_kwargs*",
-        "accelerator_config*",
-        "flex_attn_compile_kwargs*",
-        "use_mlflow",
-        "use_comet",
-        "use_ray",
-        "dion_*",
-        "muon_*",
-        "reward_model_*",
-        "image_*",
-        "excess_length_strategy",
-        "fp32_norms",
-    ]],
+    silent: &[SILENT],
 };
 
 /// Attention, by the option that asks for it.

@@ -10,6 +10,15 @@ use crate::options::{Known, Options, plain};
 use crate::reading::Reading;
 use crate::warning::Warning;
 
+const SILENT: &str = "\
+    activation_checkpointing.* aio.* amp.* autotuning.* bf16.* checkpoint.* comms_logger.* \
+    communication_data_type compile.* csv_monitor.* data_types.* disable_allgather dump_state \
+    elasticity.* flops_profiler.* fp16.* fp32_allreduce gradient_clipping \
+    gradient_predivide_factor memory_breakdown optimizer.* prescale_gradients scheduler.* \
+    seq_parallel_communication_data_type sparse_gradients steps_per_print tensorboard.* \
+    tensor_parallel.* timers.* wall_clock_breakdown wandb.* zero_allow_untested_optimizer \
+    zero_optimization.*";
+
 const KNOWN: Known = Known {
     matters: &[&[
         (
@@ -57,41 +66,7 @@ const KNOWN: Known = Known {
             "which optimizer runs on the host; planned with DeepSpeed's",
         ),
     ]],
-    silent: &[&[
-        "aio.*",
-        "amp.*",
-        "autotuning.*",
-        "bf16.*",
-        "fp16.*",
-        "fp32_allreduce",
-        "checkpoint.*",
-        "comms_logger.*",
-        "communication_data_type",
-        "seq_parallel_communication_data_type",
-        "csv_monitor.*",
-        "data_types.*",
-        "disable_allgather",
-        "dump_state",
-        "elasticity.*",
-        "flops_profiler.*",
-        "gradient_clipping",
-        "gradient_predivide_factor",
-        "memory_breakdown",
-        "optimizer.*",
-        "prescale_gradients",
-        "scheduler.*",
-        "sparse_gradients",
-        "steps_per_print",
-        "tensorboard.*",
-        "timers.*",
-        "wall_clock_breakdown",
-        "wandb.*",
-        "zero_allow_untested_optimizer",
-        "zero_optimization.*",
-        "activation_checkpointing.*",
-        "tensor_parallel.*",
-        "compile.*",
-    ]],
+    silent: &[SILENT],
 };
 
 /// DeepSpeed's JSON as the whole config: the model is named elsewhere.

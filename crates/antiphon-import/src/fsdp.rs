@@ -8,6 +8,12 @@ use crate::error::ImportError;
 use crate::options::{Known, Options, plain};
 use crate::reading::Reading;
 
+const SILENT: &str = "\
+    auto_wrap_policy backward_prefetch backward_prefetch_policy cpu_ram_efficient_loading \
+    enable_external_optimizer final_state_dict_type forward_prefetch ignored_modules \
+    mixed_precision_policy state_dict_type sync_module_states transformer_layer_cls_to_wrap \
+    use_orig_params xla*";
+
 const KNOWN: Known = Known {
     matters: &[&[
         (
@@ -23,22 +29,7 @@ const KNOWN: Known = Known {
             "pageable host memory; planned pinned",
         ),
     ]],
-    silent: &[&[
-        "auto_wrap_policy",
-        "backward_prefetch",
-        "backward_prefetch_policy",
-        "forward_prefetch",
-        "state_dict_type",
-        "final_state_dict_type",
-        "sync_module_states",
-        "transformer_layer_cls_to_wrap",
-        "use_orig_params",
-        "cpu_ram_efficient_loading",
-        "mixed_precision_policy",
-        "ignored_modules",
-        "enable_external_optimizer",
-        "xla*",
-    ]],
+    silent: &[SILENT],
 };
 
 const STRATEGIES: [(&str, Sharding); 12] = [

@@ -68,96 +68,21 @@ const MATTERS: &[(&str, &str)] = &[
     ("use_ray", "Ray starts the processes; planned as one job"),
 ];
 
-const SILENT: &[&str] = &[
-    "adapter_folder",
-    "adapter_name_or_path",
-    "additional_target",
-    "add_special_tokens",
-    "apollo_*",
-    "audio_*",
-    "badam_*",
-    "buffer_size",
-    "compute_accuracy",
-    "create_new_adapter",
-    "crop_to_patches",
-    "dataset_dir",
-    "dft_alpha",
-    "default_system",
-    "disable_shuffling",
-    "dpo_label_smoothing",
-    "early_stopping_steps",
-    "enable_thinking",
-    "eval_dataset",
-    "export_*",
-    "fp8_*",
-    "freeze_*",
-    "galore_*",
-    "hf_hub_token",
-    "ignore_pad_token_for_loss",
-    "image_*",
-    "infer_*",
-    "init_special_tokens",
-    "interleave_probs",
-    "kto_*",
-    "ld_alpha",
-    "lora_alpha",
-    "loraplus_*",
-    "low_cpu_mem_usage",
-    "mask_history",
-    "max_samples",
-    "media_dir",
-    "mix_strategy",
-    "moe_aux_loss_coef",
-    "ms_hub_token",
-    "neat_packing",
-    "new_special_tokens_config",
-    "offload_folder",
-    "om_hub_token",
-    "overwrite_cache",
-    "pissa_*",
-    "plot_loss",
-    "ppo_*",
-    "pref_beta",
-    "pref_bco_weight",
-    "pref_ftx",
-    "preprocessing_*",
-    "print_param_status",
-    "quantization_device_map",
-    "ray_*",
-    "ref_model",
-    "ref_model_adapters",
-    "resources_per_worker*",
-    "reward_model*",
-    "rope_scaling",
-    "sglang_*",
-    "simpo_gamma",
-    "split_special_tokens",
-    "streaming",
-    "swanlab_*",
-    "template",
-    "tokenized_path",
-    "tool_format",
-    "train_on_prompt",
-    "use_dft_loss",
-    "use_fast_tokenizer",
-    "use_kv_cache",
-    "use_reentrant_gc",
-    "use_rslora",
-    "use_swanlab",
-    "use_v1_kernels",
-    "val_size",
-    "video_*",
-    "vllm_*",
-    "placement_strategy",
-    "master_*",
-    "temperature",
-    "top_*",
-    "do_sample",
-    "max_new_tokens",
-    "repetition_penalty",
-    "length_penalty",
-    "skip_special_tokens",
-];
+const SILENT: &str = "\
+    adapter_folder adapter_name_or_path additional_target add_special_tokens apollo_* audio_* \
+    badam_* buffer_size compute_accuracy create_new_adapter crop_to_patches dataset_dir \
+    default_system dft_alpha disable_shuffling do_sample dpo_label_smoothing \
+    early_stopping_steps enable_thinking eval_dataset export_* fp8_* freeze_* galore_* \
+    hf_hub_token ignore_pad_token_for_loss image_* infer_* init_special_tokens interleave_probs \
+    kto_* ld_alpha length_penalty lora_alpha loraplus_* low_cpu_mem_usage mask_history master_* \
+    max_new_tokens max_samples media_dir mix_strategy moe_aux_loss_coef ms_hub_token \
+    neat_packing new_special_tokens_config offload_folder om_hub_token overwrite_cache pissa_* \
+    placement_strategy plot_loss ppo_* pref_bco_weight pref_beta pref_ftx preprocessing_* \
+    print_param_status quantization_device_map ray_* ref_model ref_model_adapters \
+    repetition_penalty resources_per_worker* reward_model* rope_scaling sglang_* simpo_gamma \
+    skip_special_tokens split_special_tokens streaming swanlab_* temperature template \
+    tokenized_path tool_format top_* train_on_prompt use_dft_loss use_fast_tokenizer \
+    use_kv_cache use_reentrant_gc use_rslora use_swanlab use_v1_kernels val_size video_* vllm_*";
 
 const KNOWN: Known = Known {
     matters: &[MATTERS, transformers::MATTERS],

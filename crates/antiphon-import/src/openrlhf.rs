@@ -49,102 +49,23 @@ const MATTERS: &[(&str, &str)] = &[
     ),
 ];
 
-const SILENT: &[&str] = &[
-    "aux_loss_coef",
-    "adam_betas",
-    "actor_init_on_gpu",
-    "actor_learning_rate",
-    "actor_lr",
-    "advantage_*",
-    "apply_chat_template",
-    "async_queue_size",
-    "beta",
-    "ckpt_path",
-    "critic_learning_rate",
-    "dataset*",
-    "disable_*",
-    "dual_clip",
-    "dynamic_filtering_reward_range",
-    "ema_beta",
-    "enable_prefix_caching",
-    "enable_vllm_is_correction",
-    "enforce_eager",
-    "entropy_loss_coef",
-    "eps_clip*",
-    "eval_*",
-    "chosen_key",
-    "rejected_key",
-    "full_determinism",
-    "gamma",
-    "gradient_checkpointing_use_reentrant",
-    "init_kl_coef",
-    "input_*",
-    "ipo",
-    "kl_*",
-    "l2",
-    "label_*",
-    "lambd",
-    "learning_rate",
-    "load_checkpoint",
-    "local_rank",
-    "logging_steps",
-    "lora_alpha",
-    "lr_*",
-    "max_ckpt_*",
-    "max_norm",
-    "max_samples",
-    "micro_rollout_batch_size",
-    "multiturn",
-    "nll_loss_coef",
-    "no_*",
-    "normalize_reward",
-    "output_key",
-    "overlap_comm",
-    "overlong_*",
-    "perf",
-    "policy_loss_type",
-    "prompt_data*",
-    "prompt_key",
-    "prompt_split",
-    "ptx_coef",
-    "remote_rm_url",
-    "reward_clip_range",
-    "reward_num_*",
-    "rollout_max_tokens_per_gpu",
-    "rollout_tasks_per_gpu",
-    "runtime_env*",
-    "save_*",
-    "seed",
-    "temperature",
-    "tokenizer_*",
-    "top_p",
-    "train_max_tokens_per_gpu",
-    "train_split",
-    "use_ds_universal_ckpt",
-    "use_kl_loss",
-    "use_ms",
-    "use_tensorboard",
-    "use_wandb",
-    "value_clip",
-    "value_head_prefix",
-    "vllm_generate_batch_size",
-    "vllm_is_truncated_threshold",
-    "vllm_sync_*",
-    "wandb_*",
-    "working_dir",
-    "address",
-    "loss",
-    "margin_loss",
-    "packing_method",
-    "ring_head_stride",
-    "pretrain_mode",
-    "pretrain_data",
-    "unpaired_preference",
-    "vanilla_loss",
-    "compute_fp32_loss",
-    "desirable_loss_weight",
-    "undesirable_loss_weight",
-];
+const SILENT: &str = "\
+    actor_init_on_gpu actor_learning_rate actor_lr adam_betas address advantage_* \
+    apply_chat_template async_queue_size aux_loss_coef beta chosen_key ckpt_path \
+    compute_fp32_loss critic_learning_rate dataset* desirable_loss_weight disable_* dual_clip \
+    dynamic_filtering_reward_range ema_beta enable_prefix_caching enable_vllm_is_correction \
+    enforce_eager entropy_loss_coef eps_clip* eval_* full_determinism gamma \
+    gradient_checkpointing_use_reentrant init_kl_coef input_* ipo kl_* l2 label_* lambd \
+    learning_rate load_checkpoint local_rank logging_steps lora_alpha loss lr_* margin_loss \
+    max_ckpt_* max_norm max_samples micro_rollout_batch_size multiturn nll_loss_coef no_* \
+    normalize_reward output_key overlap_comm overlong_* packing_method perf policy_loss_type \
+    pretrain_data pretrain_mode prompt_data* prompt_key prompt_split ptx_coef rejected_key \
+    remote_rm_url reward_clip_range reward_num_* ring_head_stride rollout_max_tokens_per_gpu \
+    rollout_tasks_per_gpu runtime_env* save_* seed temperature tokenizer_* top_p \
+    train_max_tokens_per_gpu train_split undesirable_loss_weight unpaired_preference \
+    use_ds_universal_ckpt use_kl_loss use_ms use_tensorboard use_wandb value_clip \
+    value_head_prefix vanilla_loss vllm_generate_batch_size vllm_is_truncated_threshold \
+    vllm_sync_* wandb_* working_dir";
 
 const KNOWN: Known = Known {
     matters: &[MATTERS],

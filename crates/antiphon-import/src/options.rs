@@ -10,6 +10,14 @@ use crate::lines::Lines;
 use crate::place::{Place, short};
 use crate::warning::{UnknownOption, Warning};
 
+mod known;
+mod mapping;
+
+pub(crate) use known::{Known, nearest_of};
+
+use known::matches;
+use mapping::{json, yaml};
+
 /// No option of any tool counts further.
 const COUNT_MAX: u64 = 1_000_000_000_000_000;
 
@@ -30,13 +38,6 @@ struct Entry {
     value: Value,
     place: Place,
     literal: bool,
-}
-
-/// Options of a format that nobody asks for: those that change what a run needs, each with what it changes, and those that do not.
-/// A name may end in `*`, and in `>1` where the option changes nothing at 1.
-pub(crate) struct Known {
-    pub(crate) matters: &'static [&'static [(&'static str, &'static str)]],
-    pub(crate) silent: &'static [&'static [&'static str]],
 }
 
 impl Options {
@@ -454,8 +455,8 @@ impl Options {
         let mut unknown = Vec::new();
         for (name, entry) in &self.entries {
             let mut matters = known.matters.iter().copied().flatten();
-            let effect = matters.find(|(key, _)| matches(name, &[key.trim_end_matches(">1")]));
-            let silent = || known.silent.iter().any(|list| matches(name, list));
+            let effect = matters.find(|(key, _)| matches(name, key.trim_end_matches(">1")));
+            let silent = || known.silent().any(|pattern| matches(name, pattern));
             match effect {
                 _ if self.taken.contains(name) => (),
                 None if silent() => (),
@@ -482,46 +483,13 @@ impl Options {
     }
 
     fn nearest(&self, name: &str, known: &Known) -> Option<String> {
-        let matters = known
-            .matters
-            .iter()
-            .copied()
-            .flatten()
-            .map(|(key, _)| key.trim_end_matches(">1"));
-        let silent = known.silent.iter().copied().flatten().copied();
-        let names = self.asked.iter().map(String::as_str);
-        let names = names.chain(matters).chain(silent);
-        nearest_of(name, names.filter(|name| !name.ends_with('*')))
+        let matters = known.matters.iter().copied().flatten();
+        let matters = matters.map(|(key, _)| key.trim_end_matches(">1"));
+        let mut names: Vec<&str> = self.asked.iter().map(String::as_str).collect();
+        names.extend(matters);
+        names.extend(known.silent());
+        nearest_of(name, names.into_iter().filter(|name| !name.ends_with('*')))
     }
-}
-
-/// The name that a misspelled one looks like.
-pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
-    /// Longer names are no slips of the finger, and comparing takes the square of their length.
-    const COMPARED: usize = 80;
-    let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '-', ' ', '.'], "");
-    let wanted = plain(name);
-    // One slip in five letters is a slip; more is another name.
-    let slips = wanted.len() / 5 + 1;
-    if wanted.len() > COMPARED || wanted.len() <= slips {
-        return None;
-    }
-    names
-        .filter(|other| other.len().abs_diff(name.len()) <= slips + 4)
-        .map(|other| (strsim::damerau_levenshtein(&wanted, &plain(other)), other))
-        .min()
-        .filter(|(distance, _)| *distance <= slips)
-        .map(|(_, other)| other.to_owned())
-}
-
-/// Whether a name is one of several, of which some end in `*`.
-fn matches(name: &str, patterns: &[&str]) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == *pattern,
-        })
 }
 
 fn is_nothing(value: &Value) -> bool {
@@ -567,79 +535,5 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) if items.len() == 1 => items.first().map(plain).unwrap_or_default(),
         other => other.to_string(),
-    }
-}
-
-fn json(text: &str, file: &str) -> Result<Value, ImportError> {
-    serde_json::from_str(text)
-        .map_err(|error| syntax(file, (error.line() as u64).max(1), &error.to_string()))
-}
-
-fn yaml(text: &str, file: &str) -> Result<Value, ImportError> {
-    let refused = |error: &serde_norway::Error| {
-        let message = error.to_string();
-        let line = error.location().map(|at| at.line() as u64);
-        let line = line.or_else(|| line_of_second(text, &message));
-        syntax(file, line.unwrap_or(1), &message)
-    };
-    let mut value: serde_norway::Value =
-        serde_norway::from_str(text).map_err(|error| refused(&error))?;
-    value.apply_merge().map_err(|error| refused(&error))?;
-    Ok(from_yaml(value))
-}
-
-/// The error of a text that its parser refuses; where it does stands in front of what the parser says.
-fn syntax(file: &str, line: u64, message: &str) -> ImportError {
-    let reason = message.split(" at line ").next().unwrap_or(message);
-    Problem::Syntax {
-        place: Place::new(file, line),
-        reason: short(reason),
-    }
-    .into()
-}
-
-/// The second line with a key, of which the parser only says that it is there twice.
-fn line_of_second(text: &str, message: &str) -> Option<u64> {
-    let key = message
-        .split("duplicate entry with key \"")
-        .nth(1)?
-        .split('"')
-        .next()?;
-    let begins = |line: &str| {
-        let rest = line
-            .trim_start()
-            .trim_start_matches(['"', '\''])
-            .strip_prefix(key);
-        rest.is_some_and(|rest| {
-            rest.trim_start_matches(['"', '\''])
-                .trim_start()
-                .starts_with(':')
-        })
-    };
-    let lines = text.lines().enumerate().filter(|(_, line)| begins(line));
-    lines.map(|(index, _)| index as u64 + 1).nth(1)
-}
-
-fn from_yaml(value: serde_norway::Value) -> Value {
-    use serde_norway::Value as Yaml;
-    match value {
-        Yaml::Null => Value::Null,
-        Yaml::Bool(flag) => Value::Bool(flag),
-        Yaml::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => Value::from(number),
-            (None, Some(number)) => Value::from(number),
-            (None, None) => number
-                .as_f64()
-                .and_then(serde_json::Number::from_f64)
-                .map_or_else(|| Value::String(number.to_string()), Value::Number),
-        },
-        Yaml::String(text) => Value::String(text),
-        Yaml::Sequence(items) => Value::Array(items.into_iter().map(from_yaml).collect()),
-        Yaml::Mapping(map) => Value::Object(
-            map.into_iter()
-                .map(|(key, value)| (plain(&from_yaml(key)), from_yaml(value)))
-                .collect(),
-        ),
-        Yaml::Tagged(tagged) => from_yaml(tagged.value),
     }
 }

@@ -47,62 +47,15 @@ const MATTERS: &[(&str, &str)] = &[
     ),
 ];
 
-const SILENT: &[&str] = &[
-    "alpha",
-    "assistant_only_loss",
-    "beta",
-    "bias",
-    "chat_template*",
-    "cache_dir",
-    "completion_only_loss",
-    "config",
-    "disable_log_stats",
-    "embedding_learning_rate",
-    "eos_token",
-    "epsilon*",
-    "fix_tokenizer",
-    "generation_kwargs*",
-    "init_lora_weights",
-    "layers_pattern",
-    "loftq_config*",
-    "lora_alpha",
-    "loss_type",
-    "max_prompt_length",
-    "min_p",
-    "model_init_kwargs*",
-    "pad_*",
-    "padding_*",
-    "random_state",
-    "resize_model_vocab",
-    "reward_*",
-    "revision",
-    "rope_scaling",
-    "scale_rewards",
-    "task_type",
-    "temperature",
-    "temporary_location",
-    "token",
-    "tokenizer*",
-    "top_*",
-    "truncation_mode",
-    "use_rslora",
-    "use_cache",
-    "vllm_*",
-    "mask_truncated_completions",
-    "max_lora_rank",
-    "importance_sampling_level",
-    "unsloth_*",
-    "quantization_config",
-    "bnb_4bit_*",
-    "trust_remote_code",
-    "qat_scheme",
-    "load_in_16bit",
-    "f_*",
-    "label_*",
-    "ref_model",
-    "precompute_*",
-    "name",
-];
+const SILENT: &str = "\
+    alpha assistant_only_loss beta bias bnb_4bit_* cache_dir chat_template* completion_only_loss \
+    config disable_log_stats embedding_learning_rate eos_token epsilon* f_* fix_tokenizer \
+    generation_kwargs* importance_sampling_level init_lora_weights label_* layers_pattern \
+    load_in_16bit loftq_config* lora_alpha loss_type mask_truncated_completions max_lora_rank \
+    max_prompt_length min_p model_init_kwargs* name pad_* padding_* precompute_* qat_scheme \
+    quantization_config random_state ref_model resize_model_vocab revision reward_* rope_scaling \
+    scale_rewards task_type temperature temporary_location token tokenizer* top_* \
+    truncation_mode trust_remote_code unsloth_* use_cache use_rslora vllm_*";
 
 const KNOWN: Known = Known {
     matters: &[MATTERS, transformers::MATTERS],

@@ -43,74 +43,17 @@ const MATTERS: &[(&str, &str)] = &[
     ),
 ];
 
-const SILENT: &[&str] = &[
-    "_component_",
-    "checkpointer.*",
-    "clip_grad_norm",
-    "collate_fn",
-    "compile.*",
-    "config",
-    "cudnn_deterministic_mode",
-    "custom_sharded_layers",
-    "data_parallel_*",
-    "dataset.*",
-    "dataset_val.*",
-    "device",
-    "epochs",
-    "experiment_name",
-    "filename",
-    "is_*",
-    "log_*",
-    "loss.*",
-    "lr_scheduler.*",
-    "metric_logger.*",
-    "model.*",
-    "model_type",
-    "name",
-    "optimizer.*",
-    "output_dir",
-    "base_model_path",
-    "models_dir",
-    "profiler.*",
-    "prompt*",
-    "ref_*",
-    "resume_from_checkpoint",
-    "run_val_every_n_steps",
-    "save_*",
-    "seed",
-    "shuffle",
-    "steps_to_run",
-    "tensor_parallel_plan.*",
-    "tokenizer.*",
-    "val_*",
-    "keep_last_n_checkpoints",
-    "nccl*",
-    "process_group_backend",
-    "enable_async_checkpointing",
-    "should_load_recipe_state",
-    "kl_*",
-    "epsilon",
-    "temperature",
-    "top_k",
-    "save_every_n_steps",
-    "weight_decay",
-    "num_warmup_steps",
-    "lr",
-    "gamma",
-    "lmbda",
-    "whiten_rewards",
-    "min_response_length",
-    "penalise_no_eos",
-    "reward_penalty",
-    "stop_token_ids",
-    "value_*",
-    "inference.*",
-    "orchestration.*",
-    "policy_*",
-    "reward_and_value_model.*",
-    "reward_functions*",
-    "tokenizer_max_seq_len",
-];
+const SILENT: &str = "\
+    base_model_path checkpointer.* clip_grad_norm collate_fn compile.* _component_ config \
+    cudnn_deterministic_mode custom_sharded_layers data_parallel_* dataset.* dataset_val.* \
+    device enable_async_checkpointing epochs epsilon experiment_name filename gamma inference.* \
+    is_* keep_last_n_checkpoints kl_* lmbda log_* loss.* lr lr_scheduler.* metric_logger.* \
+    min_response_length model.* models_dir model_type name nccl* num_warmup_steps optimizer.* \
+    orchestration.* output_dir penalise_no_eos policy_* process_group_backend profiler.* prompt* \
+    ref_* resume_from_checkpoint reward_and_value_model.* reward_functions* reward_penalty \
+    run_val_every_n_steps save_* seed should_load_recipe_state shuffle steps_to_run \
+    stop_token_ids temperature tensor_parallel_plan.* tokenizer.* tokenizer_max_seq_len top_k \
+    val_* value_* weight_decay whiten_rewards";
 
 const KNOWN: Known = Known {
     matters: &[MATTERS],

@@ -252,85 +252,18 @@ pub(crate) const MATTERS: &[(&str, &str)] = &[
 ];
 
 /// `TrainingArguments` that do not.
-pub(crate) const SILENT: &[&str] = &[
-    "_n_gpu",
-    "accelerator_config*",
-    "adafactor",
-    "adam_*",
-    "average_tokens_across_devices",
-    "batch_eval_metrics",
-    "bf16_full_eval",
-    "cache_dir",
-    "data_seed",
-    "dataloader_*",
-    "dataset_*",
-    "dataset",
-    "datasets*",
-    "ddp_*",
-    "debug",
-    "disable_tqdm",
-    "dispatch_batches",
-    "do_*",
-    "eval_*",
-    "evaluation_strategy",
-    "fp16_*",
-    "fsdp_*",
-    "full_determinism",
-    "gradient_checkpointing_kwargs*",
-    "greater_is_better",
-    "half_precision_backend",
-    "group_by_length",
-    "hub_*",
-    "ignore_data_skip",
-    "include_*",
-    "jit_mode_eval",
-    "label_*",
-    "learning_rate",
-    "length_column_name",
-    "liger_kernel_config*",
-    "load_best_model_at_end",
-    "local_rank",
-    "log_*",
-    "logging_*",
-    "lr_scheduler_*",
-    "lr_scheduler",
-    "max_eval_samples",
-    "max_grad_norm",
-    "metric_for_best_model",
-    "model_revision",
-    "mp_parameters",
-    "no_cuda",
-    "optim_args*",
-    "output_dir",
-    "overwrite_output_dir",
-    "past_index",
-    "per_device_eval_batch_size",
-    "per_gpu_eval_batch_size",
-    "predict_with_generate",
-    "prediction_loss_only",
-    "project",
-    "push_to_hub*",
-    "ray_scope",
-    "remove_unused_columns",
-    "report_to",
-    "restore_callback_states_from_checkpoint",
-    "resume_from_checkpoint",
-    "run_name",
-    "save_*",
-    "seed",
-    "skip_memory_metrics",
-    "sortish_sampler",
-    "split_batches",
-    "tf32",
-    "torch_compile_*",
-    "torch_empty_cache_steps",
-    "torchdynamo",
-    "tpu_*",
-    "trackio_*",
-    "trust_remote_code",
-    "use_*cpu",
-    "use_cpu",
-    "use_legacy_prediction_loop",
-    "warmup_*",
-    "weight_decay",
-];
+pub(crate) const SILENT: &str = "\
+    accelerator_config* adafactor adam_* average_tokens_across_devices batch_eval_metrics \
+    bf16_full_eval cache_dir dataloader_* data_seed dataset dataset_* datasets* ddp_* debug \
+    disable_tqdm dispatch_batches do_* eval_* evaluation_strategy fp16_* fsdp_* full_determinism \
+    gradient_checkpointing_kwargs* greater_is_better group_by_length half_precision_backend \
+    hub_* ignore_data_skip include_* jit_mode_eval label_* learning_rate length_column_name \
+    liger_kernel_config* load_best_model_at_end local_rank log_* logging_* lr_scheduler \
+    lr_scheduler_* max_eval_samples max_grad_norm metric_for_best_model model_revision \
+    mp_parameters _n_gpu no_cuda optim_args* output_dir overwrite_output_dir past_index \
+    per_device_eval_batch_size per_gpu_eval_batch_size prediction_loss_only \
+    predict_with_generate project push_to_hub* ray_scope remove_unused_columns report_to \
+    restore_callback_states_from_checkpoint resume_from_checkpoint run_name save_* seed \
+    skip_memory_metrics sortish_sampler split_batches tf32 torch_compile_* torchdynamo \
+    torch_empty_cache_steps tpu_* trackio_* trust_remote_code use_*cpu use_cpu \
+    use_legacy_prediction_loop warmup_* weight_decay";

@@ -39,83 +39,19 @@ const MATTERS: &[(&str, &str)] = &[
     ("cast_lm_head_to_fp32", "the head in 32 bits; planned in 16"),
 ];
 
-const SILENT: &[&str] = &[
-    "alpha",
-    "assistant_only_loss",
-    "bnb_4bit_*",
-    "chat_template*",
-    "clip_range*",
-    "cliprange*",
-    "completion_only_loss",
-    "config",
-    "delta",
-    "desirable_weight",
-    "disable_dropout",
-    "ds3_gather_for_generation",
-    "eos_token",
-    "epsilon*",
-    "f_*",
-    "force_use_ref_model",
-    "gamma",
-    "generation_kwargs*",
-    "ignore_bias_buffers",
-    "importance_sampling_level",
-    "is_*",
-    "kl_*",
-    "lam",
-    "ld_alpha",
-    "length_*",
-    "llm_int8_*",
-    "lora_alpha",
-    "lora_bias",
-    "lora_task_type",
-    "loss_type",
-    "loss_weights",
-    "low_cpu_mem_usage",
-    "mask_truncated_completions",
-    "max_new_tokens",
-    "min_p",
-    "missing_*",
-    "model_adapter_name",
-    "model_init_kwargs*",
-    "model_type",
-    "name",
-    "num_completions_to_print",
-    "num_mini_batches",
-    "num_sample_generations",
-    "packing_strategy",
-    "pad_*",
-    "preprocessing_*",
-    "ref_*",
-    "reference_free",
-    "repetition_penalty",
-    "response_length",
-    "reward_*",
-    "rpo_alpha",
-    "scale_rewards",
-    "shuffle_dataset",
-    "simpo_gamma",
-    "streaming",
-    "stop_token*",
-    "subset",
-    "sync_ref_model",
-    "temperature",
-    "token",
-    "tokenizer_*",
-    "tools",
-    "top_*",
-    "train_file",
-    "truncation_mode",
-    "undesirable_weight",
-    "use_auth_token",
-    "use_fast_tokenizer",
-    "use_logits_to_keep",
-    "use_rslora",
-    "validation_*",
-    "vf_coef",
-    "vllm_*",
-    "whiten_rewards",
-];
+const SILENT: &str = "\
+    alpha assistant_only_loss bnb_4bit_* chat_template* clip_range* cliprange* \
+    completion_only_loss config delta desirable_weight disable_dropout ds3_gather_for_generation \
+    eos_token epsilon* f_* force_use_ref_model gamma generation_kwargs* ignore_bias_buffers \
+    importance_sampling_level is_* kl_* lam ld_alpha length_* llm_int8_* lora_alpha lora_bias \
+    lora_task_type loss_type loss_weights low_cpu_mem_usage mask_truncated_completions \
+    max_new_tokens min_p missing_* model_adapter_name model_init_kwargs* model_type name \
+    num_completions_to_print num_mini_batches num_sample_generations packing_strategy pad_* \
+    preprocessing_* ref_* reference_free repetition_penalty response_length reward_* rpo_alpha \
+    scale_rewards shuffle_dataset simpo_gamma stop_token* streaming subset sync_ref_model \
+    temperature token tokenizer_* tools top_* train_file truncation_mode undesirable_weight \
+    use_auth_token use_fast_tokenizer use_logits_to_keep use_rslora validation_* vf_coef vllm_* \
+    whiten_rewards";
 
 const KNOWN: Known = Known {
     matters: &[MATTERS, transformers::MATTERS],

@@ -53,33 +53,11 @@ const MATTERS: &[(&str, &str)] = &[
     ),
 ];
 
-const SILENT: &[&str] = &[
-    "_*",
-    "actor_rollout_ref.*",
-    "algorithm.*",
-    "critic.*",
-    "custom_reward_function.*",
-    "data.*",
-    "defaults",
-    "global_profiler.*",
-    "hydra*",
-    "ray_*",
-    "reward_model.*",
-    "trainer.*",
-    "config_name",
-    "config_path",
-    "optim.*",
-    "model.*",
-    "ulysses_*",
-    "use_remove_padding",
-    "transfer_queue*",
-    "async_training.*",
-    "rollout.*",
-    "reward_manager*",
-    "checkpoint.*",
-    "engine*",
-    "profiler.*",
-];
+const SILENT: &str = "\
+    _* actor_rollout_ref.* algorithm.* async_training.* checkpoint.* config_name config_path \
+    critic.* custom_reward_function.* data.* defaults engine* global_profiler.* hydra* model.* \
+    optim.* profiler.* ray_* reward_manager* reward_model.* rollout.* trainer.* transfer_queue* \
+    ulysses_* use_remove_padding";
 
 const KNOWN: Known = Known {
     matters: &[MATTERS],

@@ -1,9 +1,12 @@
 //! The answer to a plan in the form that scripts, the server and the dashboard read: integers in units that their names end
 //! with. Computes nothing.
 
-use antiphon_types::training::{Recompute, Sharding};
+use antiphon_types::training::{Length, Recompute, Sharding};
 use serde::Serialize;
 
+use crate::advice::{Advice, Kind};
+use crate::checkpoint::{Checkpoint, Hazards, checkpoint};
+use crate::cost::{Cost, cost};
 use crate::memory::{self, Parts};
 use crate::plan::Plan;
 
@@ -36,6 +39,14 @@ pub struct Answer {
     pub communication_ms: f64,
     /// Idle share of a pipeline stage, 0..1.
     pub bubble_fraction: f64,
+    /// US dollars of the whole run at the machine's price; none where its length is not known.
+    pub cost_usd: Option<f64>,
+    /// The whole run; none where its length is not known.
+    pub run: Option<RunAnswer>,
+    /// US dollars for each million tokens, where the price is known.
+    pub usd_per_million_tokens: Option<f64>,
+    /// Checkpoints of the run.
+    pub checkpoint: CheckpointAnswer,
     /// How the work is split.
     pub parallelism: Parallelism,
     /// Whether it fits, a margin of 2 % or 1 GiB left free.
@@ -44,6 +55,53 @@ pub struct Answer {
     pub bottleneck: String,
     /// Which defaults were taken, and why.
     pub reasons: Vec<String>,
+    /// What to change, with numbers.
+    pub advice: Vec<AdviceAnswer>,
+}
+
+/// The whole run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RunAnswer {
+    /// Optimizer steps.
+    pub steps: f64,
+    /// Tokens.
+    pub tokens: f64,
+    /// Hours, lost time included.
+    pub hours: f64,
+    /// GPU-hours of it.
+    pub gpu_hours: f64,
+    /// US dollars at the machine's price.
+    pub on_demand_usd: f64,
+    /// US dollars at a usual reserved price.
+    pub reserved_usd: f64,
+    /// US dollars on spot, where a price is known.
+    pub spot_usd: Option<f64>,
+}
+
+/// Checkpoints of a run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CheckpointAnswer {
+    /// Bytes of one, over all GPUs.
+    pub bytes: u64,
+    /// Milliseconds that training stands still for one.
+    pub save_ms: f64,
+    /// Seconds between two.
+    pub interval_s: f64,
+    /// Share of all time that is lost to saving, to steps done again and to restarts, 0..1.
+    pub waste: f64,
+}
+
+/// One piece of advice.
+#[derive(Debug, Clone, Serialize)]
+pub struct AdviceAnswer {
+    /// `computed`, or `rule of thumb`.
+    pub kind: &'static str,
+    /// Who says so, of a rule of thumb.
+    pub source: Option<&'static str>,
+    /// What it is about.
+    pub what: &'static str,
+    /// All of it.
+    pub sentence: String,
 }
 
 /// One part of a step.
@@ -161,9 +219,14 @@ pub const fn zero_stage(sharding: Sharding) -> u8 {
     }
 }
 
-impl From<&Plan> for Answer {
-    fn from(plan: &Plan) -> Self {
+impl Answer {
+    /// The answer to a plan of a run so long.
+    #[must_use]
+    pub fn of(plan: &Plan, length: &Length, advice: &[Advice]) -> Self {
         let (run, speed) = (&plan.run, &plan.speed);
+        let saved = checkpoint(run, &plan.machine, &Hazards::default());
+        let whole = cost(run, &plan.machine, speed, length, &saved);
+        let usd_h = plan.machine.usd_h;
         Self {
             model: run.model.name.clone(),
             parameters: run.model.parameters(),
@@ -184,6 +247,11 @@ impl From<&Plan> for Answer {
             mfu: speed.mfu,
             communication_ms: speed.parts.communication(),
             bubble_fraction: speed.bubble_fraction,
+            cost_usd: whole.filter(|_| usd_h > 0.0).map(|cost| cost.on_demand_usd),
+            run: whole.map(RunAnswer::from),
+            usd_per_million_tokens: (usd_h > 0.0)
+                .then(|| usd_h / 3_600.0 / speed.tokens_per_s_per_gpu * 1e6),
+            checkpoint: CheckpointAnswer::from(saved),
             parallelism: Parallelism {
                 dp: run.dp,
                 tp: run.tp,
@@ -200,6 +268,47 @@ impl From<&Plan> for Answer {
             fits: plan.memory.fits,
             bottleneck: speed.bottleneck.help(),
             reasons: plan.reasons(),
+            advice: advice.iter().map(AdviceAnswer::from).collect(),
+        }
+    }
+}
+
+impl From<Cost> for RunAnswer {
+    fn from(cost: Cost) -> Self {
+        Self {
+            steps: cost.steps,
+            tokens: cost.tokens,
+            hours: cost.hours,
+            gpu_hours: cost.gpu_hours,
+            on_demand_usd: cost.on_demand_usd,
+            reserved_usd: cost.reserved_usd,
+            spot_usd: cost.spot_usd,
+        }
+    }
+}
+
+impl From<Checkpoint> for CheckpointAnswer {
+    fn from(saved: Checkpoint) -> Self {
+        Self {
+            bytes: bytes(saved.bytes),
+            save_ms: 1e3 * saved.save_s,
+            interval_s: saved.interval_s,
+            waste: saved.waste,
+        }
+    }
+}
+
+impl From<&Advice> for AdviceAnswer {
+    fn from(advice: &Advice) -> Self {
+        let (kind, source) = match advice.kind {
+            Kind::Computed => ("computed", None),
+            Kind::RuleOfThumb { source } => ("rule of thumb", Some(source)),
+        };
+        Self {
+            kind,
+            source,
+            what: advice.what,
+            sentence: advice.sentence.clone(),
         }
     }
 }

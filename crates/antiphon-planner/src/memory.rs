@@ -3,7 +3,7 @@
 
 use antiphon_types::model::LayerKind;
 use antiphon_types::training::{
-    LossKernel, Optimizer, Place, Precision, Recompute, Sharding, Task,
+    LossKernel, Offload, Optimizer, Place, Precision, Recompute, Sharding, Task,
 };
 
 use crate::activations::{self, in_flight};
@@ -104,12 +104,15 @@ pub struct Memory {
     pub fits: bool,
     /// Bytes that a process can get.
     pub usable: f64,
+    /// Bytes of them that have to stay free: 2 % or 1 GiB, on small cards 5 %.
+    pub margin: f64,
 }
 
 /// Computes the memory of a run.
 #[must_use]
 pub fn memory(run: &Run, machine: &Machine) -> Memory {
     let (mut worst, mut at) = (stage(run, 0), 0);
+    let (mut host, mut disk) = away(run, 0);
     // Between the second and the last but one stage nothing grows: embedding and head sit at the ends.
     for index in [1, run.pp.saturating_sub(2), run.pp - 1] {
         if index > 0 && index < run.pp {
@@ -117,16 +120,18 @@ pub fn memory(run: &Run, machine: &Machine) -> Memory {
             if other.parts.sum() > worst.parts.sum() {
                 (worst, at) = (other, index);
             }
+            // The fullest host need not be that of the fullest GPU.
+            let (on_host, on_disk) = away(run, index);
+            (host, disk) = (host.max(on_host), disk.max(on_disk));
         }
     }
     let allocated = worst.parts.sum();
     let reserved = allocated * run.profile.reserved_ratio;
     let device = reserved + context(run, machine);
-    let states = states::states(run, at);
     let ranks = run.gpus.min(machine.node) as f64;
-    let activations_on_host = host_activations(run, at);
     let usable = machine.gpu.usable_gib * GIB;
-    let host = (states.host + activations_on_host) * ranks;
+    let margin = (0.02 * usable).max(GIB).min(0.05 * usable);
+    let host = host * ranks;
     Memory {
         stage: at,
         worst,
@@ -134,11 +139,21 @@ pub fn memory(run: &Run, machine: &Machine) -> Memory {
         reserved,
         device,
         host,
-        disk: states.disk * ranks,
-        fits: device + (0.02 * usable).max(GIB).min(0.05 * usable) <= usable
+        disk: disk * ranks,
+        margin,
+        fits: device + margin <= usable
             && (machine.host_gib == 0.0 || host <= machine.host_gib * GIB),
         usable,
     }
+}
+
+/// Bytes of a rank of a stage in host memory and on disk.
+fn away(run: &Run, stage: u64) -> (f64, f64) {
+    if run.offload == Offload::default() {
+        return (0.0, 0.0);
+    }
+    let states = states::states(run, stage);
+    (states.host + host_activations(run, stage), states.disk)
 }
 
 /// The driver's context, and buffers of collectives.

@@ -3,15 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::flops::{self, Convention};
+use serde::Serialize;
+
 use antiphon_types::training::Framework;
 
 use crate::baseline;
 use crate::calibrate::{Attempt, Calibration};
+use crate::flops::{self, Convention};
 use crate::kernels::Constants;
-use crate::plan;
+use crate::memory;
+use crate::plan::{Plan, longest_sequence, plan};
 use crate::profile::Frameworks;
-use crate::row::{self, Cells};
+use crate::row::{self, Cells, Counter};
 use crate::run::{Machine, Run};
 use crate::speed::{self, Speed, speed_with};
 
@@ -62,6 +65,8 @@ pub enum Quantity {
     Micro,
     /// 10^12 operations a second.
     Tflops,
+    /// GiB of the fullest GPU, in the counter that the row names.
+    Memory,
 }
 
 impl Scored {
@@ -110,7 +115,7 @@ fn speed_of(
 
     let answer = row::read(cells)
         .and_then(|row| {
-            let run = plan::plan(&row.spec, &row.machine, frameworks)?.run;
+            let run = plan(&row.spec, &row.machine, frameworks)?.run;
             let speed = speed_with(&run, &row.machine, constants);
             Ok((row.machine, run, speed))
         })
@@ -128,6 +133,7 @@ fn speed_of(
         let (machine, run, speed) = answer.as_ref()?;
         let faster = tokens(run, machine) / speed.tokens_per_s_per_gpu;
         planned.map(|planned| match quantity {
+            Quantity::Memory => planned,
             Quantity::Tokens | Quantity::Tflops => planned * faster,
             Quantity::Step | Quantity::Micro => planned / faster,
         })
@@ -178,7 +184,7 @@ fn named_as_experts(model: &str) -> bool {
 
 fn told(speed: &Speed, run: &Run, quantity: Quantity, kind: &str) -> f64 {
     match quantity {
-        Quantity::Tokens => speed.tokens_per_s_per_gpu,
+        Quantity::Memory | Quantity::Tokens => speed.tokens_per_s_per_gpu,
         Quantity::Step => speed.step_ms / 1e3,
         Quantity::Micro => {
             let once = speed.parts.optimizer + speed.parts.rest;
@@ -195,6 +201,110 @@ fn told(speed: &Speed, run: &Run, quantity: Quantity, kind: &str) -> f64 {
             flops::training(run, convention) * speed.tokens_per_s_per_gpu / 1e12
         }
     }
+}
+
+/// Bytes in a GiB.
+const GIB: f64 = 1_073_741_824.0;
+
+/// Compares the memory of every row that may be scored.
+#[must_use]
+pub fn memory(rows: &[Cells], frameworks: &'static Frameworks) -> Vec<Scored> {
+    rows.iter()
+        .filter(|cells| at(cells, "score_memory") == "yes" && at(cells, "outcome") == "ok")
+        .filter_map(|cells| {
+            let measured: f64 = at(cells, "peak_mem_gib").parse().ok()?;
+            let answer = planned(cells, frameworks);
+            Some(Scored {
+                row: at(cells, "row_id").into(),
+                group: Group {
+                    source: at(cells, "source").into(),
+                    method: at(cells, "method").into(),
+                    gpu: at(cells, "gpu").into(),
+                },
+                experts: answer
+                    .as_ref()
+                    .is_some_and(|(_, plan)| plan.run.model.experts.is_some()),
+                quantity: Quantity::Memory,
+                measured,
+                planned: answer.map(|(row, plan)| counted(&row, &plan) / GIB),
+                rule_of_thumb: None,
+                roofline: None,
+                step: None,
+                sweep: String::new(),
+            })
+        })
+        .collect()
+}
+
+fn planned(cells: &Cells, frameworks: &'static Frameworks) -> Option<(row::Row, Plan)> {
+    let row = row::read(cells).ok()?;
+    let plan = plan(&row.spec, &row.machine, frameworks).ok()?;
+    Some((row, plan))
+}
+
+/// The memory of a plan in the counter that a row names, in bytes.
+#[must_use]
+pub fn counted(row: &row::Row, plan: &Plan) -> f64 {
+    let allocated = if row.last_stage {
+        memory::stage(&plan.run, plan.run.pp - 1).parts.sum()
+    } else {
+        plan.memory.allocated
+    };
+    match row.counter {
+        Counter::Allocated => allocated,
+        Counter::Reserved => allocated * plan.run.profile.reserved_ratio,
+        Counter::Device => plan.memory.device,
+    }
+}
+
+/// How often a plan says rightly whether a run fits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Fits {
+    /// Rows that ran.
+    pub ran: usize,
+    /// Of them, those that are said to fit.
+    pub ran_fit: usize,
+    /// Rows that were out of memory.
+    pub failed: usize,
+    /// Of them, those that are said to fit.
+    pub failed_fit: usize,
+    /// Rows that tell the longest sequence.
+    pub longest: usize,
+    /// Of them, those of which that sequence is said to fit, and one a quarter longer not to.
+    pub longest_right: usize,
+}
+
+/// Compares whether rows fit.
+#[must_use]
+pub fn fits(rows: &[Cells], frameworks: &'static Frameworks) -> Fits {
+    let mut fits = Fits::default();
+    for cells in rows {
+        let scored = at(cells, "score_fit") == "yes";
+        let outcome = at(cells, "outcome");
+        if !(scored || outcome == "max-context") {
+            continue;
+        }
+        let answer = planned(cells, frameworks).map(|(_, plan)| plan);
+        let said = answer.as_ref().is_some_and(|plan| plan.memory.fits);
+        match outcome {
+            "ok" => {
+                fits.ran += 1;
+                fits.ran_fit += usize::from(said);
+            }
+            "oom" => {
+                fits.failed += 1;
+                fits.failed_fit += usize::from(said);
+            }
+            "max-context" => {
+                let told: u64 = at(cells, "seq_len").parse().unwrap_or(0);
+                let ours = answer.map_or(0, |plan| longest_sequence(&plan.run, &plan.machine));
+                fits.longest += 1;
+                fits.longest_right += usize::from((told..told + told / 4).contains(&ours));
+            }
+            _ => {}
+        }
+    }
+    fits
 }
 
 /// The same rows with the factors that the other rows of their GPU type and library tell: each row is planned without itself.
@@ -220,6 +330,7 @@ pub fn calibrated(scored: &[Scored]) -> Vec<Scored> {
                 row.planned = Some(match row.quantity {
                     Quantity::Tokens | Quantity::Tflops => planned / slower,
                     Quantity::Step | Quantity::Micro => planned * slower,
+                    Quantity::Memory => planned,
                 });
             }
             row
@@ -232,6 +343,7 @@ impl Scored {
     fn attempt(&self) -> Option<Attempt> {
         let (_, planned) = self.step?;
         let slower = match self.quantity {
+            Quantity::Memory => return None,
             Quantity::Tokens | Quantity::Tflops => self.planned? / self.measured,
             Quantity::Step | Quantity::Micro => self.measured / self.planned?,
         };

@@ -12,8 +12,8 @@ use antiphon_planner::run::Machine;
 use antiphon_planner::search::Offer;
 use antiphon_planner::{catalog, memory, states};
 use antiphon_types::training::{
-    Batch, Framework, Layout, Length, Lora, LossKernel, Method, Model, Optimizer, Recompute,
-    Sharding, TrainingSpec,
+    Batch, Framework, Layout, Length, Lora, LossKernel, Method, Model, Optimizer, Quantization,
+    Recompute, Sharding, TrainingSpec,
 };
 
 const GIB: f64 = 1_073_741_824.0;
@@ -140,6 +140,84 @@ fn a_plan_that_does_not_fit_hears_first_what_makes_it_fit() {
         layout.sentence.contains("it fits on"),
         "{}",
         layout.sentence
+    );
+}
+
+#[test]
+fn a_larger_micro_batch_is_offered_with_the_same_step() {
+    let spec = spec("Llama-3.2-1B", 8);
+    let plan = planned(&spec, "H100");
+    let all = advice(&spec, &plan, None, &[]);
+    let told = about(&all, "larger micro-batch").unwrap();
+    assert!(told.effect.speed > 0.02, "{told:?}");
+    let (micro, accumulation) = [(2, 4), (4, 2), (8, 1)]
+        .into_iter()
+        .find(|(micro, accumulation)| {
+            told.sentence.starts_with(&format!(
+                "a micro-batch of {micro} with {accumulation} accumulations"
+            ))
+        })
+        .unwrap();
+    assert_eq!(micro * accumulation, plan.run.micro * plan.run.accumulation);
+}
+
+#[test]
+fn packing_is_offered_where_examples_are_short_and_padded() {
+    let with = |mean: u64| TrainingSpec {
+        batch: Batch {
+            sequence_length: Some(4_096),
+            micro: Some(8),
+            packing: Some(false),
+            mean_length: Some(mean),
+            ..spec("Llama-3.1-8B", 8).batch
+        },
+        method: Method::Lora(Lora::default()),
+        ..spec("Llama-3.1-8B", 8)
+    };
+    let short = with(400);
+    let plan = planned(&short, "H100");
+    let told = advice(&short, &plan, None, &[]);
+    let told = about(&told, "packing").unwrap();
+    assert!(told.effect.speed > 0.5, "{told:?}");
+    assert!(
+        told.sentence.contains("padded to about 8"),
+        "{}",
+        told.sentence
+    );
+
+    let long = with(3_000);
+    let plan = planned(&long, "H100");
+    assert_eq!(about(&advice(&long, &plan, None, &[]), "packing"), None);
+}
+
+#[test]
+fn a_quantized_base_is_offered_where_memory_is_short_and_a_whole_one_where_there_is_room() {
+    let with = |quantization: Option<Quantization>| TrainingSpec {
+        method: Method::Lora(Lora::default()),
+        quantization,
+        recompute: Some(Recompute::Full),
+        ..spec("Llama-3.1-8B", 1)
+    };
+    let short = with(None);
+    let plan = planned(&short, "RTX4090");
+    let all = advice(&short, &plan, None, &[]);
+    let told = about(&all, "quantized base").unwrap();
+    assert!(
+        told.sentence.starts_with("QLoRA") && told.effect.memory_bytes > 5.0 * GIB,
+        "{told:?}"
+    );
+
+    let roomy = with(Some(Quantization::Nf4));
+    let plan = planned(&roomy, "H100");
+    let all = advice(&roomy, &plan, None, &[]);
+    let told = about(&all, "quantized base").unwrap();
+    assert!(
+        told.sentence.starts_with("LoRA on an unquantized base"),
+        "{told:?}"
+    );
+    assert!(
+        told.effect.speed > 0.0 && told.effect.memory_bytes < 0.0,
+        "{told:?}"
     );
 }
 

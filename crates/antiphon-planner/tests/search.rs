@@ -13,7 +13,7 @@ use antiphon_planner::shapes::shapes;
 use antiphon_planner::{catalog, memory, speed};
 use antiphon_types::training::{
     Batch, Framework, Layout, Length, Lora, LossKernel, Method, Model, Place, Recompute, Sharding,
-    TrainingSpec,
+    Task, TrainingSpec,
 };
 use antiphon_types::{Rung, Span};
 
@@ -68,7 +68,7 @@ fn fastest_of_all(spec: &TrainingSpec, machine: &Machine, gpus: u64) -> f64 {
     for tp in powers {
         for pp in powers {
             for cp in powers {
-                if gpus % (tp * pp * cp) != 0 || tp > machine.domain {
+                if !gpus.is_multiple_of(tp * pp * cp) || tp > machine.domain {
                     continue;
                 }
                 let dp = gpus / (tp * pp * cp);
@@ -77,7 +77,7 @@ fn fastest_of_all(spec: &TrainingSpec, machine: &Machine, gpus: u64) -> f64 {
                         && (global / dp).is_multiple_of(pp)
                         && 32_u64.is_multiple_of(pp * chunks)
                         && 32 > pp * chunks;
-                    if global % dp != 0 || (chunks > 1 && !interleaves) {
+                    if !global.is_multiple_of(dp) || (chunks > 1 && !interleaves) {
                         continue;
                     }
                     for sharding in [Sharding::None, Sharding::Zero1] {
@@ -256,6 +256,35 @@ fn offloads_only_where_nothing_else_fits() {
     assert!(!roomy.is_empty() && roomy.iter().all(|place| *place == Place::Gpu));
     let tight = placed("L40S");
     assert!(!tight.is_empty() && tight.iter().all(|place| *place == Place::Cpu));
+}
+
+#[test]
+fn every_task_and_method_is_searched() {
+    let tasks = [
+        Task::Pretrain,
+        Task::Sft,
+        Task::Dpo,
+        Task::Orpo,
+        Task::Kto,
+        Task::RewardModel,
+        Task::Ppo,
+        Task::Grpo,
+    ];
+    for task in tasks {
+        for method in [Method::Full, Method::Lora(Lora::default())] {
+            let spec = TrainingSpec {
+                task,
+                method,
+                ..spec("Llama-3.1-8B", Framework::Verl, 64)
+            };
+            let found = found(&spec, &[offer("H100", 16)], &limits(1, 16));
+            let best = &found.choices[found.recommended.unwrap()];
+            assert!(
+                best.usd.unwrap() > 0.0 && best.hours.unwrap().is_finite(),
+                "{task:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -117,6 +117,15 @@ impl SignalPlane {
         self.with(attempt, |window| window.saves_every(interval));
     }
 
+    /// Whether an attempt stands still, so that the stacks of its processes are wanted.
+    pub(crate) fn wants_stacks(&self, attempt: AttemptId, at: Timestamp) -> bool {
+        let Some(reports) = lock(&self.jobs).get(&attempt.job).cloned() else {
+            return false;
+        };
+        let reports = lock(&reports);
+        reports.window.attempt() == attempt && reports.window.wants_stacks(at)
+    }
+
     fn with(&self, attempt: AttemptId, tell: impl FnOnce(&mut JobWindow)) {
         let Some(reports) = lock(&self.jobs).get(&attempt.job).cloned() else {
             return;

@@ -4,10 +4,12 @@
 //! from the first signal: models load and kernels compile meanwhile. Only time in which the sender was heard counts. A sender that is silent for more than a
 //! minute stops the clock, as a lost connection says nothing about the run; so does a checkpoint being saved, for up to
 //! an hour. Times are those at which signals came.
+//!
+//! Shortly before it speaks, it asks the senders for the stacks of their processes: a restart would take them away.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use antiphon_types::{Millis, Remedy, Rule, Timestamp, Verdict};
+use antiphon_types::{AttemptId, Millis, Remedy, Rule, Timestamp, Verdict};
 
 use crate::conclusion::Conclusion;
 use crate::robust::median;
@@ -22,6 +24,10 @@ const WAIT_MIN: Millis = Millis::from_secs(600);
 const FIRST_STEP_WAIT: Millis = Millis::from_secs(1_800);
 /// A sender that was heard this recently lives.
 const SENDER_LIVES: Millis = Millis::from_secs(60);
+/// So long before a hang is told its stacks are asked for: a sender that has nothing to say is heard every five seconds.
+const STACKS_LEAD: Millis = Millis::from_secs(10);
+/// Tasks of which it is remembered: bounds memory whatever is sent.
+const STACKS_MAX: usize = 1_024;
 /// A save that takes longer than this does not stop the clock any more: it may be what hangs.
 const SAVE_MAX: Millis = Millis::from_secs(3_600);
 
@@ -37,6 +43,8 @@ pub(crate) struct HangRule {
     since: Timestamp,
     saving: Option<Timestamp>,
     told: bool,
+    /// Tasks whose stacks are in the output since the last step.
+    stacks: BTreeSet<u32>,
 }
 
 impl HangRule {
@@ -50,6 +58,7 @@ impl HangRule {
             since: Timestamp::default(),
             saving: None,
             told: false,
+            stacks: BTreeSet::new(),
         }
     }
 
@@ -82,6 +91,7 @@ impl HangRule {
         // A lower number is a rollback, and that is no hang either.
         let waited = at.since(self.since);
         self.step = Some(step);
+        self.stacks.clear();
         self.progressed(at);
         std::mem::take(&mut self.told).then(|| Conclusion {
             rule: Rule::Hang,
@@ -110,21 +120,52 @@ impl HangRule {
         }
     }
 
-    /// Judges what time it is; to be called every few seconds.
-    pub(crate) fn tick(&mut self, at: Timestamp) -> Option<Conclusion> {
-        let heard_ago = at.since(self.heard?);
+    /// A task has written the stacks of its threads into the output of the attempt.
+    pub(crate) fn stacks(&mut self, task: u32) {
+        if self.stacks.len() < STACKS_MAX {
+            self.stacks.insert(task);
+        }
+    }
+
+    /// Whether a hang is near, or told: then the stacks of every task are worth having.
+    pub(crate) fn wants_stacks(&self, at: Timestamp) -> bool {
+        let half = |span: Millis| Millis::from_millis(span.as_millis() / 2);
+        let waited = self.waited(at);
+        if self.heard.is_none() || waited < half(self.wait_min.min(FIRST_STEP_WAIT)) {
+            // This is asked for each batch: nearly all of them end here.
+            return false;
+        }
+        let bound = self.bound(self.step_ms());
+        self.told || waited >= bound.saturating_sub(STACKS_LEAD.min(half(bound)))
+    }
+
+    fn step_ms(&self) -> Option<f64> {
+        median(&mut self.step_ms.iter().copied().collect::<Vec<_>>())
+    }
+
+    /// The time without a step that counts.
+    fn waited(&self, at: Timestamp) -> Millis {
         let saved_for = self.saving.map(|began| at.since(began.max(self.since)));
         let saving = saved_for.unwrap_or(Millis::ZERO).min(SAVE_MAX);
-        let waited = at.since(self.since).saturating_sub(saving);
-        let step_ms = median(&mut self.step_ms.iter().copied().collect::<Vec<_>>());
-        let bound = match (self.step, step_ms) {
+        at.since(self.since).saturating_sub(saving)
+    }
+
+    fn bound(&self, step_ms: Option<f64>) -> Millis {
+        match (self.step, step_ms) {
             (None, _) => FIRST_STEP_WAIT,
             (Some(_), None) => self.wait_min,
             (Some(_), Some(ms)) => {
                 let missed = (STEPS_MISSED * ms).min(1e15) as u64;
                 self.wait_min.max(Millis::from_millis(missed))
             }
-        };
+        }
+    }
+
+    /// Judges what time it is; to be called every few seconds. `attempt` is the one that is judged.
+    pub(crate) fn tick(&mut self, attempt: AttemptId, at: Timestamp) -> Option<Conclusion> {
+        let heard_ago = at.since(self.heard?);
+        let (waited, step_ms) = (self.waited(at), self.step_ms());
+        let bound = self.bound(step_ms);
         if self.told || heard_ago > SENDER_LIVES || waited < bound {
             return None;
         }
@@ -141,12 +182,25 @@ impl HangRule {
             ),
             None => "no step time is known".to_owned(),
         };
+        let whose = match (self.stacks.first(), self.stacks.len()) {
+            (None, _) => None,
+            (Some(task), 1) => Some(format!("task {task}")),
+            (Some(_), tasks) => Some(format!("{tasks} tasks")),
+        };
+        let output = format!(
+            "`antiphon logs {} --attempt {}`",
+            attempt.job, attempt.number
+        );
+        let stacks = whose.map_or_else(
+            || "no task has left its stacks".to_owned(),
+            |whose| format!("the stacks of {whose} are in its output: {output}"),
+        );
         Some(Conclusion {
             rule: Rule::Hang,
             subject: String::new(),
             verdict: Verdict::Hung,
             evidence: format!(
-                "no step for {waited} {after}, {bound} allowed, while its sender was heard {heard_ago} ago; {usual}"
+                "no step for {waited} {after}, {bound} allowed, while its sender was heard {heard_ago} ago; {usual}; {stacks}"
             ),
             step: self.step.unwrap_or(0),
             remedies: vec![Remedy::Restart],
@@ -163,6 +217,11 @@ impl HangRule {
 mod tests {
     use super::*;
 
+    const ATTEMPT: AttemptId = AttemptId {
+        job: antiphon_types::JobId(7),
+        number: 3,
+    };
+
     fn s(seconds: u64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)
     }
@@ -173,7 +232,7 @@ mod tests {
         for step in 1..=until / step_s {
             rule.heard(s(step * step_s));
             let cleared = rule.observe(step, Some(step_s as f64 * 1_000.0), s(step * step_s));
-            assert!(cleared.is_none() && rule.tick(s(step * step_s)).is_none());
+            assert!(cleared.is_none() && rule.tick(ATTEMPT, s(step * step_s)).is_none());
         }
         lives(rule, until, end)
     }
@@ -181,7 +240,7 @@ mod tests {
     fn lives(rule: &mut HangRule, from: u64, end: u64) -> Option<u64> {
         (from / 10 + 1..=end / 10).map(|tens| tens * 10).find(|at| {
             rule.heard(s(*at));
-            rule.tick(s(*at)).is_some_and(|said| {
+            rule.tick(ATTEMPT, s(*at)).is_some_and(|said| {
                 assert_eq!(said.remedies, [Remedy::Restart]);
                 said.verdict == Verdict::Hung
             })
@@ -209,6 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn stacks_are_asked_for_before_a_hang_is_told_and_it_says_whose_there_are() {
+        let mut rule = HangRule::new(Some(Millis::from_secs(20)));
+        assert_eq!(hung_at(&mut rule, 1_000, 1, 1_000), None);
+        rule.heard(s(1_009));
+        assert!(!rule.wants_stacks(s(1_009)));
+        assert!(rule.wants_stacks(s(1_010)));
+        rule.stacks(1);
+        rule.stacks(0);
+        rule.heard(s(1_020));
+        let said = rule.tick(ATTEMPT, s(1_020)).unwrap();
+        let stacks = "the stacks of 2 tasks are in its output: `antiphon logs job-7 --attempt 3`";
+        assert!(said.evidence.ends_with(stacks), "{}", said.evidence);
+        assert!(rule.wants_stacks(s(1_021)), "a task may have been late");
+        rule.observe(1_001, None, s(1_030));
+        assert!(!rule.wants_stacks(s(1_031)));
+        let said = lives(&mut rule, 1_030, 2_000);
+        assert_eq!(said, Some(1_050), "without stacks it is told all the same");
+    }
+
+    #[test]
     fn a_hang_is_told_once_and_cleared_by_the_next_step() {
         let mut rule = HangRule::new(None);
         assert!(hung_at(&mut rule, 1_000, 2, 9_000).is_some());
@@ -222,7 +301,7 @@ mod tests {
     fn a_silent_sender_is_never_a_hang_and_its_silence_does_not_count_afterwards() {
         let mut rule = HangRule::new(None);
         hung_at(&mut rule, 1_000, 2, 1_000);
-        assert!((1_000..90_000).all(|at| rule.tick(s(at)).is_none()));
+        assert!((1_000..90_000).all(|at| rule.tick(ATTEMPT, s(at)).is_none()));
         // It is back, and the step is the old one: ten minutes begin to count now.
         assert_eq!(lives(&mut rule, 90_000, 99_000), Some(90_610));
     }
@@ -230,7 +309,7 @@ mod tests {
     #[test]
     fn a_run_that_never_stepped_has_half_an_hour_from_its_first_signal() {
         assert_eq!(lives(&mut HangRule::new(None), 500, 9_000), Some(2_310));
-        assert!((0..9_000).all(|at| HangRule::new(None).tick(s(at)).is_none()));
+        assert!((0..9_000).all(|at| HangRule::new(None).tick(ATTEMPT, s(at)).is_none()));
     }
 
     #[test]

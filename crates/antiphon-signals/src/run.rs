@@ -1,6 +1,6 @@
 //! The rules about a run and its tasks, each given the part of a signal that it looks at. Concludes nothing itself.
 
-use antiphon_types::{Bytes, Millis, Timestamp};
+use antiphon_types::{AttemptId, Bytes, Millis, Timestamp};
 
 use crate::batch::noise_scale::{GradientSquares, NoiseScaleRule};
 use crate::batch::{MemoryPeak, MicroBatchRule};
@@ -192,8 +192,18 @@ impl RunRules {
         self.interval.keeps(interval);
     }
 
+    /// A task has left its stacks.
+    pub(crate) fn stacks(&mut self, task: u32) {
+        self.hang.stacks(task);
+    }
+
+    /// Whether those of every task are wanted.
+    pub(crate) fn wants_stacks(&self, at: Timestamp) -> bool {
+        self.hang.wants_stacks(at)
+    }
+
     /// Time has passed.
-    pub(crate) fn tick(&mut self, at: Timestamp) -> Option<Conclusion> {
-        self.hang.tick(at)
+    pub(crate) fn tick(&mut self, attempt: AttemptId, at: Timestamp) -> Option<Conclusion> {
+        self.hang.tick(attempt, at)
     }
 }

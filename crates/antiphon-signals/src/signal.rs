@@ -74,6 +74,8 @@ pub struct Signal<'a> {
     pub disk_free_bytes: Option<f64>,
     /// Whether the run stands still to save a checkpoint.
     pub saving: Option<bool>,
+    /// Whether the task has written the stacks of its threads into its output, as it was asked to.
+    pub stacks: Option<bool>,
     /// How far the run has come.
     pub progress: Option<ProgressSignal>,
 }

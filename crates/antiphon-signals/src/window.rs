@@ -178,6 +178,11 @@ impl JobWindow {
             self.dropped += 1;
             return;
         }
+        if signal.stacks == Some(true) {
+            // It says nothing of a step: the run stands still.
+            self.run.stacks(signal.task.unwrap_or(0));
+            return;
+        }
         if let Some(entries) = signal.vocabulary.filter(|entries| *entries > 1) {
             self.stream.vocabulary = Some(entries as f64);
         }
@@ -336,8 +341,15 @@ impl JobWindow {
 
     /// Lets time pass: called every few seconds while a sender lives, so that a rule may conclude from silence.
     pub fn tick(&mut self, at: Timestamp) {
-        let said = self.run.tick(at);
+        let said = self.run.tick(self.attempt, at);
         self.conclude(said);
+    }
+
+    /// Whether senders are to write the stacks of their processes into their output: the run stands still, and is likely to be
+    /// ended for it.
+    #[must_use]
+    pub fn wants_stacks(&self, at: Timestamp) -> bool {
+        self.run.wants_stacks(at)
     }
 
     /// What the rules have concluded since the last call.

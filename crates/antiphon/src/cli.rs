@@ -207,6 +207,18 @@ pub(crate) struct PlanArgs {
     /// Examples in the data
     #[arg(long, value_name = "N")]
     pub(crate) examples: Option<u64>,
+    /// What the task is: narrow (classification, extraction), reasoning (code, summaries) or open (chat)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) breadth: Option<String>,
+    /// Search all layouts on the cluster's GPUs, or on every GPU type of the catalog
+    #[arg(long)]
+    pub(crate) search: bool,
+    /// With `--search`: in how much time it has to end, as `4h`
+    #[arg(long, value_name = "SPAN", requires = "search")]
+    pub(crate) within: Option<Millis>,
+    /// With `--search`: what it may cost
+    #[arg(long, value_name = "USD", requires = "search")]
+    pub(crate) budget: Option<f64>,
     /// Answer every row of a table: the row as it came, with our columns
     #[arg(long, value_name = "FILE", conflicts_with_all = ["validate"])]
     pub(crate) batch: Option<PathBuf>,
@@ -567,7 +579,7 @@ pub(crate) struct DrainArgs {
     #[arg(long, value_name = "N", requires = "within")]
     pub(crate) gpus: Option<u32>,
     /// Who wants them: spot, inference or other
-    #[arg(long, value_name = "CAUSE", requires = "within", value_parser = ["spot", "inference", "other"])]
+    #[arg(long, value_name = "CAUSE", requires = "within")]
     pub(crate) cause: Option<String>,
     /// Why, for those who read it later
     #[arg(long, default_value = "")]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use antiphon_server::api::model::CommandAccepted;
-use antiphon_types::{Millis, UnitError};
+use antiphon_types::{Millis, NoticeCause, UnitError};
 use serde_json::{Value, json};
 
 use crate::cli::{DrainArgs, Exit, JobsToChange, ReadArgs, ReasonArgs, Target};
@@ -147,7 +147,7 @@ pub(crate) fn drain(target: &Target, args: &DrainArgs) -> Result<ExitCode, Failu
     let drained = json!({ "reason": args.reason });
     let (verb, body, said) = match &args.within {
         Some(span) => {
-            let (body, said) = notice(args, duration("--within", span)?);
+            let (body, said) = notice(args, duration("--within", span)?)?;
             ("notice", body, said)
         }
         None if args.undo => {
@@ -186,7 +186,14 @@ pub(crate) fn drain(target: &Target, args: &DrainArgs) -> Result<ExitCode, Failu
 }
 
 /// What is sent where nodes are to be given back, and what is said of each.
-fn notice(args: &DrainArgs, within: Millis) -> (Value, String) {
+fn notice(args: &DrainArgs, within: Millis) -> Result<(Value, String), Failure> {
+    let known = NoticeCause::ALL.map(NoticeCause::name);
+    if let Some(cause) = args.cause.as_deref().filter(|cause| !known.contains(cause)) {
+        return Err(usage(
+            format!("`--cause {cause}` is none that antiphon knows"),
+            format!("give one of {}", known.join(", ")),
+        ));
+    }
     let body = json!({
         "gpus": args.gpus,
         "within_ms": within.as_millis(),
@@ -199,7 +206,7 @@ fn notice(args: &DrainArgs, within: Millis) -> (Value, String) {
         Some(gpus) => format!("gives {gpus} GPUs back"),
     };
     let said = format!("{what} in {within}; what runs there saves a checkpoint before and leaves");
-    (body, said)
+    Ok((body, said))
 }
 
 /// Plans a time in which nodes take no tasks.

@@ -1,6 +1,7 @@
 //! `antiphon plan`: what a training run needs, how fast it is and what it costs, from a config, from options, or for every
 //! row of a table. What is computed stands in `antiphon-planner`, what is read in `antiphon-import`; here are files and words.
 
+mod choices;
 mod spec;
 mod table;
 mod text;
@@ -8,6 +9,7 @@ mod text;
 use std::fs;
 use std::process::ExitCode;
 
+use antiphon_planner::advice::{Asked, Breadth, advise};
 use antiphon_planner::answer::Answer;
 use antiphon_planner::profile::{self, Frameworks};
 use antiphon_planner::{PlanError, plan};
@@ -25,18 +27,45 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = &args.validate {
         return table::validate(file, frameworks, args.json);
     }
+    if args.search {
+        return choices::run(args, frameworks);
+    }
     let asked = spec::asked(args)?;
     let mut plan = plan(&asked.spec, &asked.machine, frameworks).map_err(failure)?;
+    let advice = advise(&Asked {
+        spec: &asked.spec,
+        plan: &plan,
+        breadth: breadth(args)?,
+        offers: &choices::offers(args)?,
+        frameworks,
+    });
     plan.assumptions.splice(0..0, asked.assumptions);
+    let answer = Answer::of(&plan, &asked.spec.length, &advice);
     if args.json {
-        json(&Answer::from(&plan));
+        json(&answer);
     } else {
-        print(&text::answer(&plan));
+        print(&text::answer(&plan, &answer));
     }
     Ok(if plan.memory.fits {
         ExitCode::SUCCESS
     } else {
         Exit::Refused.into()
+    })
+}
+
+fn breadth(args: &PlanArgs) -> Result<Option<Breadth>, Failure> {
+    Ok(match args.breadth.as_deref() {
+        None => None,
+        Some("narrow") => Some(Breadth::Narrow),
+        Some("reasoning") => Some(Breadth::Reasoning),
+        Some("open") => Some(Breadth::Open),
+        Some(other) => {
+            return Err(spec::unknown_word(
+                "--breadth",
+                other,
+                "narrow, reasoning, open",
+            ));
+        }
     })
 }
 

@@ -557,11 +557,13 @@ fn node_remark(node: &NodeView) -> String {
         } else {
             format!("GPU {} given back", gpus.join(", "))
         };
-        remarks.push(format!(
-            "{what} {} ({})",
-            clock(notice.by_ms),
-            notice.reason
-        ));
+        let when = format!("{what} {}", clock(notice.by_ms));
+        remarks.push(if node.reason.as_ref() == Some(&notice.reason) {
+            // A node that is given back whole has the notice for its reason, said above.
+            when
+        } else {
+            format!("{when} ({})", notice.reason)
+        });
     }
     match (node.spare, node.stepped_in) {
         (true, true) => remarks.push("spare, has stepped in".into()),

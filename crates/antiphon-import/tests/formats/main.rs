@@ -9,6 +9,7 @@ mod axolotl;
 mod commands;
 mod deepspeed;
 mod detection;
+mod documented;
 mod llama_factory;
 mod megatron;
 mod mutations;

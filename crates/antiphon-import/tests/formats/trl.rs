@@ -146,7 +146,8 @@ fn commands_and_scripts_name_the_task() {
             rollout.reference: true
             task: "ppo"
             batch.sequence_length: not stated
-    "#]].assert_eq(&changes(
+    "#]]
+    .assert_eq(&changes(
         "run.sh",
         "@ --model_name_or_path a/b-7b --per_device_train_batch_size 2 --use_peft",
         &[

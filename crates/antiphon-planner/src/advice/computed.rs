@@ -309,9 +309,14 @@ fn pack(asked: &Asked) -> Option<Advice> {
         ..run.clone()
     };
     let mut other = Other::of(asked, &packed);
-    // What padding makes of a batch: its longest sequence for all.
+    // All are padded to the longest of a micro-batch. Lengths are spread about log-normally: the longest of so many draws.
+    let longest = run
+        .profile
+        .longest_of_mean
+        .powf(1.0 - 1.0 / (run.micro as f64).sqrt());
+    let padded_to = ((mean as f64 * longest).round() as u64).min(run.sequence);
     let padded = Run {
-        mean_sequence: run.sequence,
+        mean_sequence: padded_to,
         ..run.clone()
     };
     let with_padding = speed::speed(&padded, &asked.plan.machine).step_ms;
@@ -321,9 +326,8 @@ fn pack(asked: &Asked) -> Option<Advice> {
     other.effect.cost = 1.0 - 1.0 / (1.0 + gain);
     (gain > SPEED_WORTH && other.memory.fits).then(|| {
         let sentence = format!(
-            "packing examples of {mean} tokens to sequences of {cap} {}, against batches that are padded to {} tokens",
+            "packing examples of {mean} tokens to sequences of {cap} {}, against batches that are padded to about {padded_to}",
             other.told(asked),
-            run.sequence
         );
         computed("packing", other.effect, sentence)
     })

@@ -257,6 +257,14 @@ pub(crate) struct Reply {
     answers: Vec<Answer>,
     /// How soon to ask again, in milliseconds.
     report_every_ms: u64,
+    /// Whether the run stands still: write the stacks of your threads into your output, and say so with `stacks`.
+    #[serde(skip_serializing_if = "is_false")]
+    stacks: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it in so")]
+const fn is_false(is: &bool) -> bool {
+    !*is
 }
 
 /// The directive that a job saves and leaves on, and until when it may.
@@ -309,5 +317,6 @@ fn reply(
         directives,
         answers: taken.answers,
         report_every_ms: again.as_millis(),
+        stacks: shared.signals.wants_stacks(attempt, now),
     }
 }

@@ -70,12 +70,29 @@ fn a_sender_that_only_asks_lives_and_its_run_hangs() {
         window.tick(at(step));
     }
     assert!(window.take_findings().is_empty());
-    let hung = (31..200).find(|second| {
+    let asked = (31..200).find(|second| {
+        window.heard(at(*second));
+        window.wants_stacks(at(*second))
+    });
+    assert_eq!(asked, Some(40));
+    let left = Signal {
+        task: Some(1),
+        stacks: Some(true),
+        ..Signal::default()
+    };
+    window.observe(&left, at(41));
+    let mut findings = Vec::new();
+    let hung = (41..200).find(|second| {
         window.heard(at(*second));
         window.tick(at(*second));
-        !window.take_findings().is_empty()
+        findings = window.take_findings();
+        !findings.is_empty()
     });
-    assert_eq!(hung, Some(50));
+    assert_eq!(hung, Some(50), "stacks are no step");
+    let said = format!("{findings:?}");
+    let where_they_are =
+        "the stacks of task 1 are in its output: `antiphon logs job-1 --attempt 1`";
+    assert!(said.contains(where_they_are), "{said}");
 }
 
 #[test]

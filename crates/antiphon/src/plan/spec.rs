@@ -1,8 +1,10 @@
 //! What is asked: a config file with options over it, and the hardware to plan for. Reads files; plans nothing.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use antiphon_planner::search::Offer;
 use antiphon_planner::{Assumption, Machine, catalog};
 use antiphon_types::model::Linear;
 use antiphon_types::training::{
@@ -38,13 +40,6 @@ pub(super) fn asked(args: &PlanArgs) -> Result<Asked, Failure> {
     override_with(&mut spec, args)?;
     let mut assumptions = Vec::new();
     let machine = machine(args, &mut assumptions)?;
-    if spec.layout.gpus.is_none() && args.file.is_some() {
-        assumptions.push(Assumption {
-            what: "GPUs",
-            taken: "as few as the layout needs".into(),
-            why: "the config doesn't say; give `--gpus`".into(),
-        });
-    }
     Ok(Asked {
         spec,
         machine,
@@ -131,7 +126,7 @@ fn override_with(spec: &mut TrainingSpec, args: &PlanArgs) -> Result<(), Failure
             "none, full, per-operation",
         )?);
     }
-    if let Some(gpus) = &args.gpus {
+    if let Some(gpus) = args.gpus.as_ref().filter(|_| !args.search) {
         spec.layout.gpus = Some(count("--gpus", gpus)?);
     }
     if let Some(tokens) = &args.tokens {
@@ -231,7 +226,7 @@ fn word<T: DeserializeOwned>(option: &str, text: &str, known: &str) -> Result<T,
         .map_err(|_| unknown_word(option, text, known))
 }
 
-fn unknown_word(option: &str, text: &str, known: &str) -> Failure {
+pub(super) fn unknown_word(option: &str, text: &str, known: &str) -> Failure {
     Failure::new(
         Exit::Usage,
         "AP0729",
@@ -273,26 +268,36 @@ pub(super) fn count(option: &str, text: &str) -> Result<u64, Failure> {
 }
 
 fn machine(args: &PlanArgs, assumptions: &mut Vec<Assumption>) -> Result<Machine, Failure> {
+    if args.gpu.is_none() && args.cluster.is_none() {
+        assumptions.push(Assumption {
+            what: "GPU type",
+            taken: USUAL_GPU.into(),
+            why: "none is named; give `--gpu` or `--cluster`".into(),
+        });
+    }
     let mut machine = match &args.cluster {
         Some(file) => of_cluster(file, args.gpu.as_deref())?,
-        None => {
-            let name = args.gpu.as_deref().unwrap_or_else(|| {
-                assumptions.push(Assumption {
-                    what: "GPU type",
-                    taken: "H100-SXM-80GB".into(),
-                    why: "none is named; give `--gpu` or `--cluster`".into(),
-                });
-                "H100-SXM-80GB"
-            });
-            let gpu = catalog::accelerator(name).map_err(|nearest| {
-                failure(antiphon_planner::PlanError::UnknownGpu {
-                    name: name.into(),
-                    nearest: nearest.into_iter().map(String::from).collect(),
-                })
-            })?;
-            Machine::usual(gpu)
-        }
+        None => named(args)?,
     };
+    if let Some(price) = args.price {
+        machine.usd_h = price;
+    }
+    Ok(machine)
+}
+
+/// The GPU type that most plans are for.
+const USUAL_GPU: &str = "H100-SXM-80GB";
+
+/// The usual nodes of the GPU type that is named.
+pub(super) fn named(args: &PlanArgs) -> Result<Machine, Failure> {
+    let name = args.gpu.as_deref().unwrap_or(USUAL_GPU);
+    let gpu = catalog::accelerator(name).map_err(|nearest| {
+        failure(antiphon_planner::PlanError::UnknownGpu {
+            name: name.into(),
+            nearest: nearest.into_iter().map(String::from).collect(),
+        })
+    })?;
+    let mut machine = Machine::usual(gpu);
     if let Some(price) = args.price {
         machine.usd_h = price;
     }
@@ -301,55 +306,53 @@ fn machine(args: &PlanArgs, assumptions: &mut Vec<Assumption>) -> Result<Machine
 
 /// The hardware of a cluster file: its only GPU type, or the one that is named.
 fn of_cluster(file: &Path, wanted: Option<&str>) -> Result<Machine, Failure> {
-    let machines = machines(file)?;
-    let names: Vec<&str> = machines
+    let mut offers = offers(file, wanted)?;
+    if offers.len() == 1 {
+        return Ok(offers.remove(0).machine);
+    }
+    let names: Vec<&str> = offers
         .iter()
-        .map(|machine| machine.gpu.name.as_str())
+        .map(|offer| offer.machine.gpu.name.as_str())
         .collect();
-    let wanted =
-        wanted.map(|name| catalog::accelerator(name).map_or(name, |gpu| gpu.name.as_str()));
-    let found = match wanted {
-        Some(name) => machines.iter().find(|machine| machine.gpu.name == name),
-        None if machines.len() == 1 => machines.first(),
-        None => None,
-    };
-    found.cloned().ok_or_else(|| {
-        let what = format!(
-            "`{}` has {} GPU types that a plan may be for",
-            file.display(),
-            machines.len()
-        );
-        Failure::new(Exit::Usage, "AP0730", what)
-            .help(format!("name one with `--gpu`: {}", names.join(", ")))
-    })
+    let what = format!(
+        "`{}` has {} kinds of GPUs that a plan may be for",
+        file.display(),
+        names.len()
+    );
+    Err(Failure::new(Exit::Usage, "AP0730", what)
+        .help(format!("name one with `--gpu`: {}", names.join(", "))))
 }
 
-/// One machine for each GPU type of a cluster file, at the price and network of the partition that has most of it.
-pub(super) fn machines(file: &Path) -> Result<Vec<Machine>, Failure> {
+/// What a cluster file offers: one machine for each GPU type and partition, at its price and network.
+pub(super) fn offers(file: &Path, wanted: Option<&str>) -> Result<Vec<Offer>, Failure> {
     let cluster = crate::cluster_file::read(file, None)?;
-    let mut machines: Vec<(Machine, u32)> = Vec::new();
+    let wanted =
+        wanted.map(|name| catalog::accelerator(name).map_or(name, |gpu| gpu.name.as_str()));
+    let mut offers: Vec<Offer> = Vec::new();
+    let mut unknown = BTreeSet::new();
     for node in cluster.nodes.iter().filter(|node| node.gpus > 0) {
         let Ok(gpu) = catalog::accelerator(&node.gpu_type) else {
-            say(&format!(
-                "warning: `{}` of `{}` is no GPU type that the planner knows",
-                node.gpu_type, node.name
-            ));
+            unknown.insert(node.gpu_type.as_str());
             continue;
         };
-        if let Some((_, count)) = machines
-            .iter_mut()
-            .find(|(machine, _)| machine.gpu.name == gpu.name)
-        {
-            *count += node.gpus;
+        if wanted.is_some_and(|wanted| wanted != gpu.name) {
+            continue;
+        }
+        let partition = (!node.partition.is_empty()).then(|| node.partition.clone());
+        let same =
+            |offer: &&mut Offer| offer.machine.gpu.name == gpu.name && offer.partition == partition;
+        if let Some(offer) = offers.iter_mut().find(same) {
+            offer.gpus += u64::from(node.gpus);
             continue;
         }
         let mut machine = Machine::usual(gpu);
         machine.node = u64::from(node.gpus);
         machine.domain = machine.domain.max(machine.node);
+        machine.host_gib = node.memory.get() as f64 / 1_073_741_824.0;
         if let Some(partition) = cluster
             .partitions
             .iter()
-            .find(|partition| partition.name == node.partition)
+            .find(|other| other.name == node.partition)
         {
             if partition.interconnect_gbps > 0 {
                 machine.inter_gb_s =
@@ -359,8 +362,21 @@ pub(super) fn machines(file: &Path) -> Result<Vec<Machine>, Failure> {
                 machine.usd_h = partition.price_per_gpu_hour.micros() as f64 / 1e6;
             }
         }
-        machine.host_gib = node.memory.get() as f64 / 1_073_741_824.0;
-        machines.push((machine, node.gpus));
+        offers.push(Offer {
+            partition,
+            machine,
+            gpus: u64::from(node.gpus),
+        });
     }
-    Ok(machines.into_iter().map(|(machine, _)| machine).collect())
+    for name in unknown {
+        say(&format!(
+            "warning: the planner doesn't know the GPU type `{name}`; its nodes are left out"
+        ));
+    }
+    if offers.is_empty() {
+        let what = format!("`{}` offers no GPU that a plan may be for", file.display());
+        return Err(Failure::new(Exit::Refused, "AP0730", what)
+            .help("name a GPU type of it, or plan without `--cluster`"));
+    }
+    Ok(offers)
 }

@@ -1,16 +1,19 @@
 //! `--batch` and `--validate`: every row of a table answered, or held against what was measured.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use antiphon_planner::answer::Answer;
 use antiphon_planner::profile::Frameworks;
-use antiphon_planner::row::{self, Cells, Counter};
-use antiphon_planner::{PlanError, memory, plan};
+use antiphon_planner::row::{self, Cells};
+use antiphon_planner::score::{self, Fits, Scored};
+use antiphon_planner::{PlanError, kernels, plan};
+use serde::Serialize;
 
 use crate::cli::Exit;
 use crate::failure::Failure;
-use crate::render::print_bytes;
+use crate::render::{json, print, print_bytes};
 
 /// The columns that we add, in their order.
 const COLUMNS: [&str; 7] = [
@@ -56,17 +59,8 @@ fn columns(cells: &Cells, frameworks: &'static Frameworks) -> [String; 7] {
 fn answered(cells: &Cells, frameworks: &'static Frameworks) -> Result<[String; 7], PlanError> {
     let row = row::read(cells)?;
     let plan = plan(&row.spec, &row.machine, frameworks)?;
-    let answer = Answer::from(&plan);
-    let allocated = if row.last_stage {
-        memory::stage(&plan.run, plan.run.pp - 1).parts.sum()
-    } else {
-        plan.memory.allocated
-    };
-    let bytes = match row.counter {
-        Counter::Allocated => allocated,
-        Counter::Reserved => allocated * plan.run.profile.reserved_ratio,
-        Counter::Device => plan.memory.device,
-    };
+    let answer = Answer::of(&plan, &row.spec.length, &[]);
+    let bytes = score::counted(&row, &plan);
     Ok([
         format!("{bytes:.0}"),
         format!("{:.1}", answer.tokens_per_s_per_gpu),
@@ -78,14 +72,131 @@ fn answered(cells: &Cells, frameworks: &'static Frameworks) -> Result<[String; 7
     ])
 }
 
-/// Compares every row with what was measured.
+/// Compares every row with what was measured: medians for each source, method and GPU type, then over those.
 pub(super) fn validate(
     file: &Path,
     frameworks: &'static Frameworks,
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
-    let _ = (read(file)?, frameworks, as_json);
-    Err(Failure::new(Exit::Usage, "AP0727", "not yet"))
+    let (_, rows) = read(file)?;
+    let rows: Vec<Cells> = rows.into_iter().map(|(_, cells)| cells).collect();
+    let memory = score::memory(&rows, frameworks);
+    let speed = score::speed(&rows, frameworks, kernels::constants());
+    let calibrated = score::calibrated(&speed);
+    let fits = score::fits(&rows, frameworks);
+    if as_json {
+        json(&Validated {
+            memory: Errors::of(memory.iter()),
+            speed_dense: Errors::of(speed.iter().filter(|row| !row.experts)),
+            speed_experts: Errors::of(speed.iter().filter(|row| row.experts)),
+            speed_dense_calibrated: Errors::of(calibrated.iter().filter(|row| !row.experts)),
+            speed_experts_calibrated: Errors::of(calibrated.iter().filter(|row| row.experts)),
+            fits,
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::new();
+    for (name, rows) in [
+        ("memory", Errors::of(memory.iter())),
+        (
+            "speed, dense",
+            Errors::of(speed.iter().filter(|row| !row.experts)),
+        ),
+        (
+            "speed, dense, calibrated",
+            Errors::of(calibrated.iter().filter(|row| !row.experts)),
+        ),
+        (
+            "speed, experts",
+            Errors::of(speed.iter().filter(|row| row.experts)),
+        ),
+        (
+            "speed, experts, calibrated",
+            Errors::of(calibrated.iter().filter(|row| row.experts)),
+        ),
+    ] {
+        let _ = writeln!(
+            text,
+            "{name}: median {:.1} %, nine tenths below {:.1} %, over {} groups of {} rows",
+            rows.median_percent,
+            rows.p90_percent,
+            rows.groups.len(),
+            rows.rows
+        );
+        for group in &rows.groups {
+            let _ = writeln!(
+                text,
+                "  {:>7.1} % {:>+8.1} % {:>4}  {}, {}, {}",
+                group.median_percent,
+                group.signed_percent,
+                group.rows,
+                group.source,
+                group.method,
+                group.gpu
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "fits: {} of {} that ran, {} of {} that were out of memory, longest sequence right in {} of {}",
+        fits.ran_fit, fits.ran, fits.failed_fit, fits.failed, fits.longest_right, fits.longest
+    );
+    print(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `--validate --json` prints.
+#[derive(Serialize)]
+struct Validated {
+    memory: Errors,
+    speed_dense: Errors,
+    speed_dense_calibrated: Errors,
+    speed_experts: Errors,
+    speed_experts_calibrated: Errors,
+    fits: Fits,
+}
+
+/// Errors of one answer over groups.
+#[derive(Serialize)]
+struct Errors {
+    rows: usize,
+    median_percent: f64,
+    p90_percent: f64,
+    groups: Vec<GroupErrors>,
+}
+
+/// Errors of one group.
+#[derive(Serialize)]
+struct GroupErrors {
+    source: String,
+    method: String,
+    gpu: String,
+    rows: usize,
+    median_percent: f64,
+    signed_percent: f64,
+}
+
+impl Errors {
+    fn of<'a>(rows: impl Iterator<Item = &'a Scored>) -> Self {
+        let summary = score::summarize(rows);
+        Self {
+            rows: summary.groups.iter().map(|group| group.1).sum(),
+            median_percent: 100.0 * summary.median,
+            p90_percent: 100.0 * summary.p90,
+            groups: summary
+                .groups
+                .into_iter()
+                .map(|(group, rows, median, signed)| GroupErrors {
+                    source: group.source,
+                    method: group.method,
+                    gpu: group.gpu,
+                    rows,
+                    median_percent: 100.0 * median,
+                    signed_percent: 100.0 * signed,
+                })
+                .collect(),
+        }
+    }
 }
 
 type Table = (Vec<String>, Vec<(csv::StringRecord, Cells)>);

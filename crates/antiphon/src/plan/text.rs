@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use antiphon_planner::Plan;
-use antiphon_planner::answer::{recompute_name, zero_stage};
+use antiphon_planner::answer::{Answer, recompute_name, zero_stage};
 use antiphon_types::training::Quantization;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -12,11 +12,13 @@ const GIB: f64 = 1_073_741_824.0;
 const BAR: f64 = 30.0;
 
 /// The whole answer.
-pub(super) fn answer(plan: &Plan) -> String {
+pub(super) fn answer(plan: &Plan, answer: &Answer) -> String {
     let mut text = String::new();
     head(&mut text, plan);
     memory(&mut text, plan);
     step(&mut text, plan);
+    whole(&mut text, answer);
+    advice(&mut text, answer);
     assumed(&mut text, plan);
     text
 }
@@ -52,8 +54,17 @@ fn head(text: &mut String, plan: &Plan) {
             "fits: {device:.1} of {usable:.1} GiB, {:.1} GiB to spare",
             usable - device
         )
+    } else if device + memory.margin <= usable {
+        let host = plan.machine.host_gib;
+        format!(
+            "does not fit: {:.1} GiB of host memory are needed and a node has {host:.1}",
+            memory.host / GIB
+        )
     } else {
-        format!("does not fit: {device:.1} GiB are needed and {usable:.1} GiB are there")
+        format!(
+            "does not fit: {device:.1} GiB are needed and {:.1} to be left free, {usable:.1} GiB are there",
+            memory.margin / GIB
+        )
     };
     let _ = writeln!(text, "{verdict}\n");
 }
@@ -206,6 +217,56 @@ fn step(text: &mut String, plan: &Plan) {
     );
 }
 
+fn whole(text: &mut String, answer: &Answer) {
+    let saved = &answer.checkpoint;
+    if let Some(run) = &answer.run {
+        let _ = write!(
+            text,
+            "the run: {} steps, {} tokens, {} ({:.1} GPU-hours)",
+            thousands(run.steps),
+            thousands(run.tokens),
+            duration(3.6e6 * run.hours),
+            run.gpu_hours
+        );
+        if answer.cost_usd.is_some() {
+            let spot = run
+                .spot_usd
+                .map_or_else(String::new, |usd| format!(", {usd:.0} on spot"));
+            let _ = write!(
+                text,
+                "; {:.0} USD, {:.0} reserved{spot}",
+                run.on_demand_usd, run.reserved_usd
+            );
+        }
+        text.push('\n');
+    }
+    if let Some(usd) = answer.usd_per_million_tokens {
+        let _ = writeln!(text, "a million tokens: {usd:.3} USD");
+    }
+    let _ = writeln!(
+        text,
+        "a checkpoint: {:.1} GiB, training stands still {}; one every {}: {:.1} % of the time is lost\n",
+        saved.bytes as f64 / GIB,
+        duration(saved.save_ms),
+        duration(1e3 * saved.interval_s),
+        100.0 * saved.waste
+    );
+}
+
+fn advice(text: &mut String, answer: &Answer) {
+    if answer.advice.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "advice");
+    for advice in &answer.advice {
+        let source = advice
+            .source
+            .map_or_else(String::new, |source| format!(" (rule of thumb, {source})"));
+        let _ = writeln!(text, "  {}{source}", advice.sentence);
+    }
+    text.push('\n');
+}
+
 fn assumed(text: &mut String, plan: &Plan) {
     if plan.assumptions.is_empty() {
         return;
@@ -221,7 +282,8 @@ fn duration(ms: f64) -> String {
     match ms {
         ms if ms < 1_000.0 => format!("{ms:.0} ms"),
         ms if ms < 120_000.0 => format!("{:.1} s", ms / 1_000.0),
-        ms => format!("{:.1} min", ms / 60_000.0),
+        ms if ms < 7_200_000.0 => format!("{:.1} min", ms / 60_000.0),
+        ms => format!("{:.1} h", ms / 3_600_000.0),
     }
 }
 

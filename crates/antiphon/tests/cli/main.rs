@@ -6,5 +6,6 @@
 )]
 
 mod bench;
+mod plan;
 mod simulate;
 mod sweep;

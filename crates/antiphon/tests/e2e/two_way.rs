@@ -144,7 +144,13 @@ fn a_spot_notice_reaches_the_trainer_with_its_reason_and_its_lease() {
     let node = node.as_str().unwrap();
     let refused = server.refused(&["drain", node, "--within", "60s", "--gpus", "65"]);
     assert!(refused.contains("AP0129"), "{refused}");
+    let refused = server.refused(&["drain", node, "--within", "60s", "--cause", "sport"]);
+    assert!(
+        refused.contains("give one of spot, inference, other"),
+        "{refused}"
+    );
     server.ok(&["drain", node, "--within", "120s", "--cause", "spot"]);
+    assert_eq!(server.ok(&["nodes"]).matches("spot notice").count(), 1);
     let sent = &trainer.send(&json!({}))["directives"][0];
     let reason = sent["reason"].as_str().unwrap();
     let begins =
@@ -161,6 +167,44 @@ fn a_spot_notice_reaches_the_trainer_with_its_reason_and_its_lease() {
     assert_eq!(by - lease, 60_000);
     server.ok(&["drain", node, "--undo"]);
     assert_eq!(server.json(&["nodes"])["nodes"][0]["state"], "ready");
+    server.ok(&["cancel", "job-1"]);
+}
+
+#[test]
+fn a_run_that_hangs_is_asked_for_its_stacks_and_its_finding_says_where_they_are() {
+    let server = Server::start();
+    let head = "[rules]\nhang = \"observe\"\nhang_after = \"4s\"\n[resources]\ngpus = 1";
+    server.submit("a", head, SCRIPT);
+    server.wait_for("job-1", "running");
+    let mut trainer = Trainer::of(&server);
+    let steps: Vec<Value> = (1..=3)
+        .map(|step| json!({"task": 0, "step": step, "step_ms": 50}))
+        .collect();
+    let reply = trainer.send(&json!({"attach": {"step": 0}, "signals": steps}));
+    assert_eq!(reply.get("stacks"), None);
+    let mut reply = json!({});
+    wait(
+        "stacks to be asked for",
+        || {
+            reply = trainer.send(&json!({}));
+            reply["stacks"] == true
+        },
+        String::new,
+    );
+    trainer.send(&json!({"signals": [{"task": 0, "stacks": true}]}));
+    let mut found = String::new();
+    wait(
+        "the hang to be told",
+        || {
+            trainer.send(&json!({}));
+            let job = server.json(&["job", "job-1"]);
+            found = job["findings"].to_string();
+            found.contains("hung")
+        },
+        String::new,
+    );
+    let stacks = "the stacks of task 0 are in its output: `antiphon logs job-1 --attempt 1`";
+    assert!(found.contains(stacks), "{found}");
     server.ok(&["cancel", "job-1"]);
 }
 

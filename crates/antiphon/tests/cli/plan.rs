@@ -1,0 +1,261 @@
+//! `antiphon plan` as a user calls it: on the configs of `examples/plans`, on options, on tables, and with what is wrong.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use expect_test::{Expect, expect};
+use serde_json::Value;
+
+fn plan(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plans"))
+        .arg("plan")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn answer(arguments: &[&str]) -> Value {
+    let output = plan(&[arguments, &["--json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}; {stderr}"))
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = plan(arguments);
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// One line for each config: how it is split, what it needs, how fast it is.
+fn check(plans: &[(&str, &str)], expected: &Expect) {
+    let mut lines = String::new();
+    for (file, options) in plans {
+        let arguments: Vec<&str> = std::iter::once(*file)
+            .chain(options.split_whitespace())
+            .collect();
+        let answer = answer(&arguments);
+        let split = &answer["parallelism"];
+        let gib = |value: &Value| value.as_f64().unwrap() / 1_073_741_824.0;
+        writeln!(
+            lines,
+            "{file} {options}: {} on {} x {}; dp {} tp {} pp {} ep {} zero {} recompute {}; {} x {} x {} tokens; {:.1} GiB at {}, fits {}; step {:.0} ms, {:.0} tokens/s a GPU",
+            answer["model"].as_str().unwrap(),
+            answer["gpus"],
+            answer["gpu_type"].as_str().unwrap(),
+            split["dp"],
+            split["tp"],
+            split["pp"],
+            split["ep"],
+            split["zero"],
+            split["recompute"].as_str().unwrap(),
+            split["accumulation"],
+            split["micro_batch"],
+            split["sequence_length"],
+            gib(&answer["memory"]["peak_bytes"]),
+            answer["memory"]["phase"].as_str().unwrap(),
+            answer["fits"],
+            answer["step_ms"].as_f64().unwrap(),
+            answer["tokens_per_s_per_gpu"].as_f64().unwrap(),
+        )
+        .unwrap();
+    }
+    expected.assert_eq(&lines);
+}
+
+#[test]
+fn every_example_has_its_answer() {
+    check(
+        &[
+            ("accelerate-fsdp.sh", "--gpu h100"),
+            ("axolotl-dpo-zero3.yml", "--gpu h100 --gpus 8"),
+            ("axolotl-full-fsdp.yml", "--gpu h100 --gpus 8"),
+            ("axolotl-qlora.yml", "--gpu 4090"),
+            (
+                "deepspeed-alone.json",
+                "--model Qwen2.5-7B --gpu a100 --gpus 8",
+            ),
+            ("llama-factory-dpo.yaml", "--gpu h100 --gpus 8"),
+            ("llama-factory-full.sh", "--gpu h100"),
+            ("llama-factory-lora-sft.yaml", "--gpu l40s --gpus 1"),
+            ("megatron-70b.sh", "--gpu h100"),
+            ("megatron-moe.sh", "--gpu h100"),
+            ("openrlhf-ppo.sh", "--gpu h100"),
+            ("openrlhf-rm.sh", "--gpu h100"),
+            ("torchtune-full.sh", "--gpu a100"),
+            ("torchtune-lora.yaml", "--gpu a100 --gpus 1"),
+            ("transformers-zero3.json", "--gpu h100 --gpus 8"),
+            ("trl-grpo.yaml", "--gpu h100 --gpus 8"),
+            ("trl-sft.sh", "--gpu h100"),
+            ("unsloth-qlora.py", "--gpu 4090"),
+            ("verl-grpo.sh", "--gpu h100"),
+            ("verl-ppo-megatron.yaml", "--gpu h100"),
+        ],
+        &expect![[""]],
+    );
+}
+
+#[test]
+fn parts_of_memory_sum_to_the_peak() {
+    let answer = answer(&["--model", "Llama-3.1-8B", "--method", "full", "--gpus", "8"]);
+    let memory = &answer["memory"];
+    let part = |name: &str| memory[name].as_u64().unwrap();
+    let sum: u64 = [
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "logits",
+        "buffers",
+        "overhead",
+    ]
+    .iter()
+    .map(|name| part(&format!("{name}_bytes")))
+    .sum();
+    assert_eq!(sum, part("peak_bytes"));
+    assert!(
+        part("peak_bytes") > 16 * 8_030_261_248 / 8,
+        "weights, gradients and states alone"
+    );
+}
+
+#[test]
+fn options_win_over_the_config() {
+    let one = answer(&["axolotl-qlora.yml", "--gpu", "h100", "--micro-batch", "1"]);
+    let two = answer(&["axolotl-qlora.yml", "--gpu", "h100", "--micro-batch", "2"]);
+    assert_eq!(one["parallelism"]["micro_batch"], 1);
+    assert_eq!(two["parallelism"]["micro_batch"], 2);
+    let peak = |answer: &Value| answer["memory"]["peak_bytes"].as_u64().unwrap();
+    assert!(peak(&two) > peak(&one));
+}
+
+#[test]
+fn a_plan_that_does_not_fit_ends_with_three_and_says_how_much_is_missing() {
+    let output = plan(&[
+        "--model",
+        "Llama-3.1-70B",
+        "--method",
+        "full",
+        "--gpu",
+        "4090",
+        "--gpus",
+        "1",
+    ]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("does not fit: "), "{text}");
+    assert!(
+        text.contains("to be left free, 23.6 GiB are there"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_search_recommends_a_layout_that_fits() {
+    let found = answer(&[
+        "--model",
+        "Llama-3.1-8B",
+        "--method",
+        "full",
+        "--gpu",
+        "h100",
+        "--search",
+        "--gpus",
+        "1..16",
+        "--global-batch",
+        "64",
+        "--sequence-length",
+        "4096",
+    ]);
+    let best = usize::try_from(found["recommended"].as_u64().unwrap()).unwrap();
+    let choice = &found["choices"][best];
+    assert!(choice["margin"].as_f64().unwrap() > 0.0, "{choice}");
+    assert!(
+        (1..=16).contains(&choice["gpus"].as_u64().unwrap()),
+        "{choice}"
+    );
+}
+
+#[test]
+fn every_row_of_a_table_is_answered_or_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.csv");
+    std::fs::write(
+        &rows,
+        "name,model_key,gpu,n_gpus,method,seq_len,micro_batch\na,Qwen/Qwen2.5-7B,H100-SXM-80GB,8,full,4096,1\nb,no-such-model,H100-SXM-80GB,8,full,4096,1\n",
+    )
+    .unwrap();
+    let output = plan(&["--batch", rows.to_str().unwrap()]);
+    assert!(output.status.success());
+    let mut reader = csv::Reader::from_reader(&output.stdout[..]);
+    let headers = reader.headers().unwrap().clone();
+    let at = |name: &str| headers.iter().position(|header| header == name).unwrap();
+    let answers: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(&answers[0][at("name")], "a");
+    assert!(answers[0][at("plan_peak_bytes")].parse::<f64>().unwrap() > 1e9);
+    assert_eq!(&answers[0][at("plan_fits")], "yes");
+    assert_eq!(&answers[1][at("plan_peak_bytes")], "");
+    assert!(
+        answers[1][at("plan_reasons")].starts_with("no answer: no model is called `no-such-model`")
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_code_and_what_to_do() {
+    for (arguments, code, words) in [
+        (&["--model", "Llama-3.1-9B", "--method", "full"][..], "", ""),
+        (&["--model", "my-model"][..], "AP0720", "the nearest are"),
+        (
+            &["--model", "Llama-3.1-8B", "--gpu", "h1000"][..],
+            "AP0721",
+            "H100-SXM-80GB",
+        ),
+        (
+            &["--model", "Llama-3.1-8B", "--gpus", "12", "--tp", "8"][..],
+            "AP0722",
+            "multiple of 8",
+        ),
+        (
+            &["--model", "Llama-3.1-8B", "--gpus", "64", "--pp", "64"][..],
+            "AP0723",
+            "at most 32",
+        ),
+        (
+            &["--model", "Qwen3-30B-A3B", "--gpus", "24", "--ep", "12"][..],
+            "AP0724",
+            "divisor of 128",
+        ),
+        (
+            &["--model", "Llama-3.1-8B", "--micro-batch", "0"][..],
+            "AP0725",
+            "at least 1",
+        ),
+        (&[][..], "AP0727", "antiphon plan axolotl.yml"),
+        (&["not-there.yml"][..], "AP0728", "`not-there.yml`"),
+        (
+            &["--model", "Llama-3.1-8B", "--method", "lorra"][..],
+            "AP0729",
+            "qlora",
+        ),
+        (
+            &["--model", "Llama-3.1-8B", "--gpus", "many"][..],
+            "AP0729",
+            "whole number",
+        ),
+    ] {
+        if code.is_empty() {
+            // A size that the name says is planned, and told.
+            let reasons = answer(arguments)["reasons"].to_string();
+            assert!(reasons.contains("is not in the catalog"), "{reasons}");
+            continue;
+        }
+        let said = refused(arguments);
+        assert!(
+            said.contains(code) && said.contains(words),
+            "{arguments:?}: {said}"
+        );
+    }
+}
