@@ -1,9 +1,12 @@
-"""Fits the constants of `catalog/kernels.toml` to published measurements, by coordinate descent over the names listed here.
+"""Fits the constants of `catalog/kernels.toml` to published measurements, by coordinate descent over a list of names.
 
-Each constant is tried a little higher and a little lower; what brings plans nearer to the measurements stays. Every (source,
-method, GPU) group counts the same, whatever its number of rows, and an error counts up to a half: rows that no model explains
-do not pull. With `--held-out`, constants are fitted to half of the sources and told for the other half, both ways, and the file
-stays as it is.
+Each constant is tried a little higher and a little lower; what brings plans nearer to the measurements stays. Groups of
+(source, method, GPU) count, not rows, and an error counts up to a half: rows that no model explains do not pull. With
+`--held-out`, constants are fitted to half of the sources and told for the other half, both ways, and the file stays as
+it is.
+
+    cargo build -p antiphon-planner --example score
+    python scripts/fit_planner.py --program target/debug/examples/score --table measurements.csv
 """
 
 from __future__ import annotations
@@ -151,7 +154,11 @@ def pattern(section: str, name: str) -> str:
 def replaced(text: str, section: str, name: str, new: float) -> str:
     """The text with another value for a constant."""
     return re.sub(
-        pattern(section, name), lambda match: f"{match.group(1)}{new:.4g}", text, count=1, flags=re.MULTILINE | re.DOTALL
+        pattern(section, name),
+        lambda match: f"{match.group(1)}{new:.4g}",
+        text,
+        count=1,
+        flags=re.MULTILINE | re.DOTALL,
     )
 
 
@@ -165,7 +172,9 @@ def fit(scorer: Scorer, text: str, sources: set[str] | None, rounds: int, only: 
                 continue
             now = value(text, section, name)
             if now is None:
-                raise SystemExit(f"error: {CATALOG} has no `{name}` in [{section}]\n  help: add it, or take it off the list")
+                raise SystemExit(
+                    f"error: {CATALOG} has no `{name}` in [{section}]\n  help: add it, or take it off the list"
+                )
             for factor in (1 + step, 1 / (1 + step)):
                 # A share of nothing can only grow by a step of its own.
                 tried = min(max(now * factor if now else step * most, least), most)
