@@ -1,9 +1,12 @@
-"""Fits the constants of `catalog/kernels.toml` to published measurements, by coordinate descent over the names listed here.
+"""Fits the constants of `catalog/kernels.toml` to published measurements, by coordinate descent over a list of names.
 
-Each constant is tried a little higher and a little lower; what brings plans nearer to the measurements stays. Every (source,
-method, GPU) group counts the same, whatever its number of rows, and an error counts up to a half: rows that no model explains
-do not pull. With `--held-out`, constants are fitted to half of the sources and told for the other half, both ways, and the file
-stays as it is.
+Each constant is tried a little higher and a little lower; what brings plans nearer to the measurements stays. Groups of
+(source, method, GPU) count, not rows, and an error counts up to a half: rows that no model explains do not pull. With
+`--held-out`, constants are fitted to half of the sources and told for the other half, both ways, and the file stays as
+it is.
+
+    cargo build -p antiphon-planner --example score
+    python scripts/fit_planner.py --program target/debug/examples/score --table measurements.csv
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ CONSTANTS: list[tuple[str, str, float, float]] = [
     ("defaults", "fused", 0.0, 1.0),
     ("defaults", "memory", 0.6, 0.95),
     ("defaults", "host_us", 10, 60),
+    ("defaults", "expert_kernels", 15, 80),
+    ("defaults", "latent_kernels", 10, 100),
     ("defaults", "contention", 0.0, 0.4),
     ("defaults", "overlap_data", 0.3, 1.0),
     ("defaults", "quantize_bytes", 4, 24),
@@ -67,6 +72,7 @@ CONSTANTS: list[tuple[str, str, float, float]] = [
     ("architecture.Hopper", "attention_2", 0.3, 0.8),
     ("architecture.Hopper", "attention_3", 0.5, 1.0),
     ("architecture.Blackwell", "attention_3", 0.5, 1.2),
+    ("architecture.Blackwell", "decode", 0.25, 1.0),
     ("architecture.Ada", "tflops_per_watt", 0.3, 0.9),
 ]
 
@@ -148,19 +154,27 @@ def pattern(section: str, name: str) -> str:
 def replaced(text: str, section: str, name: str, new: float) -> str:
     """The text with another value for a constant."""
     return re.sub(
-        pattern(section, name), lambda match: f"{match.group(1)}{new:.4g}", text, count=1, flags=re.MULTILINE | re.DOTALL
+        pattern(section, name),
+        lambda match: f"{match.group(1)}{new:.4g}",
+        text,
+        count=1,
+        flags=re.MULTILINE | re.DOTALL,
     )
 
 
-def fit(scorer: Scorer, text: str, sources: set[str] | None, rounds: int) -> str:
+def fit(scorer: Scorer, text: str, sources: set[str] | None, rounds: int, only: set[str] | None = None) -> str:
     """Coordinate descent with steps that halve."""
     best = loss(scorer.rows(text), sources)
     step = 0.25
     for round_ in range(rounds):
         for section, name, least, most in CONSTANTS:
+            if only is not None and name not in only:
+                continue
             now = value(text, section, name)
             if now is None:
-                raise SystemExit(f"error: {CATALOG} has no `{name}` in [{section}]\n  help: add it, or take it off the list")
+                raise SystemExit(
+                    f"error: {CATALOG} has no `{name}` in [{section}]\n  help: add it, or take it off the list"
+                )
             for factor in (1 + step, 1 / (1 + step)):
                 # A share of nothing can only grow by a step of its own.
                 tried = min(max(now * factor if now else step * most, least), most)
@@ -180,11 +194,13 @@ def main() -> None:
     parser.add_argument("--table", required=True, help="measurements.csv")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--held-out", action="store_true", help="fit to half of the sources, tell the other half")
+    parser.add_argument("--only", help="names of constants to fit, with commas; all of the list without")
     arguments = parser.parse_args()
+    only = set(arguments.only.split(",")) if arguments.only else None
     scorer = Scorer(arguments.program, arguments.table)
     text = CATALOG.read_text()
     if not arguments.held_out:
-        CATALOG.write_text(fit(scorer, text, None, arguments.rounds))
+        CATALOG.write_text(fit(scorer, text, None, arguments.rounds, only))
         return
     sources = sorted({row.source for row in scorer.rows(text)})
     for turn in (0, 1):
@@ -193,7 +209,7 @@ def main() -> None:
         start = text
         for section, name, least, most in CONSTANTS:
             start = replaced(start, section, name, math.sqrt(max(least, most / 10) * most))
-        found = fit(scorer, start, fitted, arguments.rounds)
+        found = fit(scorer, start, fitted, arguments.rounds, only)
         rows = scorer.rows(found)
         print(f"fitted to {len(fitted)} sources: loss {loss(rows, fitted):.4f}; apart {loss(rows, apart):.4f}")
 

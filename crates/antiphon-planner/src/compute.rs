@@ -444,12 +444,11 @@ impl<'a> Computer<'a> {
         let block = if run.compile { 16.0 } else { 45.0 };
         let latent = match run.model.attention {
             Attention::Grouped { .. } => 0.0,
-            Attention::Latent { .. } => 40.0,
+            Attention::Latent { .. } => self.kernels.latent_kernels,
         };
         let experts = match kind {
             LayerKind::Dense => 0.0,
-            // Routing, ordering, exchanging and weighing.
-            LayerKind::Experts => 40.0,
+            LayerKind::Experts => self.kernels.expert_kernels,
         };
         let adapted = match run.trained.name.as_deref() {
             // Keys and values in front, or embeddings: nothing beside layers.

@@ -26,6 +26,10 @@ pub struct Kernels {
     pub attention: f64,
     /// Microseconds of host time to start one kernel from Python.
     pub host_us: f64,
+    /// Operations of a layer of experts beside its products, forward: routing, ordering, exchanging, weighing.
+    pub expert_kernels: f64,
+    /// Operations that latent attention has more than grouped attention, forward.
+    pub latent_kernels: f64,
     /// Share of host time that is left on machines whose domain spans nodes: recipes for them capture graphs.
     pub graphed: f64,
     /// Operations that an adapter adds to a layer it is on, forward.
@@ -95,8 +99,15 @@ pub struct Silicon {
     pub attention_2: f64,
     /// The same for `FlashAttention` 3 and cuDNN.
     pub attention_3: f64,
+    /// Share of what decoding reaches elsewhere: kernels of generation come later than those of training.
+    #[serde(default = "whole")]
+    pub decode: f64,
     /// Exponent of the clock under a power cap.
     pub power: f64,
+}
+
+const fn whole() -> f64 {
+    1.0
 }
 
 const fn unbounded() -> f64 {

@@ -6,7 +6,7 @@ use antiphon_types::training::{Matmul, Task};
 
 use crate::communication::Network;
 use crate::flops;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Silicon};
 use crate::run::{Machine, Run};
 
 /// Parts of the lengths of answers that one decode step is computed for.
@@ -106,6 +106,7 @@ pub fn rolled(
     machine: &Machine,
     kernels: &Kernels,
     network: &Network,
+    silicon: &Silicon,
     product: f64,
 ) -> Rolled {
     let answers = answers(run);
@@ -121,7 +122,7 @@ pub fn rolled(
         } else {
             2.0
         },
-        memory: machine.gpu.memory_gb_s * 1e9 * kernels.decode_memory,
+        memory: machine.gpu.memory_gb_s * 1e9 * kernels.decode_memory * silicon.decode,
         product,
         fixed: kernels.decode_ms * 1e-3 + 2.0 * model.layers as f64 * hop(network, tp, model),
         room: room(model, machine, tp),

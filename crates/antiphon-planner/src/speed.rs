@@ -7,7 +7,7 @@ use crate::bottleneck::{Bottleneck, Dimension};
 use crate::communication::{Network, exposed};
 use crate::compute::{Computer, Passes, Times};
 use crate::flops::{self, Convention};
-use crate::kernels::{self, Constants, Kernels};
+use crate::kernels::{self, Constants, Kernels, Silicon};
 use crate::offload::{self, Offloaded};
 use crate::parts::Parts;
 use crate::pipeline::{self, Stage};
@@ -66,6 +66,7 @@ pub fn block_ms(run: &Run, machine: &Machine, constants: &Constants) -> f64 {
 struct Step<'a> {
     run: &'a Run,
     kernels: &'a Kernels,
+    silicon: &'a Silicon,
     computer: Computer<'a>,
     traffic: Traffic<'a>,
     offloaded: Offloaded,
@@ -96,6 +97,7 @@ impl<'a> Step<'a> {
         Self {
             run,
             kernels,
+            silicon,
             traffic: Traffic {
                 run,
                 kernels,
@@ -201,6 +203,7 @@ impl<'a> Step<'a> {
             machine,
             self.kernels,
             &self.traffic.network,
+            self.silicon,
             self.computer.rates.product,
         );
         parts.generation = 1e3 * rolled.generation;
