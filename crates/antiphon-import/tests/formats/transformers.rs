@@ -103,6 +103,7 @@ fn options_become_what_they_mean() {
             "bf16: true\ndeepspeed: zero3.json",
             "bf16: true\nfsdp: full_shard auto_wrap offload\nfsdp_config:\n  activation_checkpointing: true",
             "fsdp: shard_grad_op",
+            "fsdp: ful_shard",
             "fsdp: full_shard\nfsdp_config: self.yaml",
             "fsdp: ''\nfsdp_config:\n  min_num_params: 0",
             "auto_find_batch_size: true",
