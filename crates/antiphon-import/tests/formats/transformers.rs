@@ -70,6 +70,8 @@ fn options_become_what_they_mean() {
             recompute: "full"
         fsdp: shard_grad_op
             layout.sharding: "zero2"
+        fsdp: ful_shard
+            error[AP0705]: `a.yaml`, line 4: `fsdp` is `ful_shard`: expected words among `full_shard`, `shard_grad_op`, `no_shard`, `hybrid_shard`, `hybrid_shard_zero2`, `offload`, `auto_wrap` | help: correct `fsdp`, or leave it out to have the tool's default
         fsdp: full_shard; fsdp_config: self.yaml
             layout.sharding: "zero3"
             warning[unknown-options]: `self.yaml`: `fsdp_config` is not known here
