@@ -157,7 +157,7 @@ impl<'a> Cycle<'a> {
 
     /// Whether it stopped before it had looked at all, or has given back what others could use.
     pub(crate) fn is_spent(&self) -> bool {
-        self.left_over || self.steps > STEPS_MAX || self.has_vacated()
+        self.left_over || self.steps > STEPS_MAX || self.has_vacated() || self.has_needless()
     }
 
     /// Starts the jobs of a class for which nodes are held back, in order.

@@ -101,8 +101,9 @@ impl<'a> Cycle<'a> {
             .filter_map(|(id, slot)| Some((of_class(id)?, slot)))
             .filter(|(job, _)| state.index.queue.holds(job.id))
             .filter(|(job, slot)| {
-                let needless = turns && slot.why == SlotReason::Blocked && self.is_patient(job);
-                needless || self.is_stale(job, slot) || self.barred(job, class).is_err()
+                self.is_needless(job, slot, turns)
+                    || self.is_stale(job, slot)
+                    || self.barred(job, class).is_err()
             })
             .map(|(job, _)| job)
             .collect();
@@ -112,7 +113,7 @@ impl<'a> Cycle<'a> {
             };
             *plans -= 1;
             self.unhold(job.id);
-            if turns && before.why == SlotReason::Blocked && self.is_patient(job) {
+            if self.is_needless(job, &before, turns) {
                 self.actions.push(Action::Unreserve { job: job.id });
                 continue;
             }

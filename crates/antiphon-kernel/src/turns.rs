@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, SlotReason, StopCause, Timestamp,
+    Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, Slot, SlotReason, StopCause,
+    Timestamp,
 };
 
 use crate::allowance::Allowance;
@@ -179,9 +180,25 @@ impl<'a> Cycle<'a> {
     /// and save when they are asked to. Then nothing needs to be held back for those who have not waited too long.
     pub(crate) fn all_take_turns(&self, class: Class) -> bool {
         let queue = &self.state.index.queue;
+        // Whoever starts in this cycle is out of the way: the next cycle does not see him either.
         self.state.policy.turn_gain_permille > 0
-            && queue.lines(class).nth(1).is_none()
-            && queue.all_are_checkpointed(class)
+            && queue.are_one_team_that_saves(class, &self.started)
+    }
+
+    /// Whether nodes are held back for a job of a class that need not be, since those who could get in its way take turns.
+    pub(crate) fn is_needless(&self, job: &Job, slot: &Slot, turns: bool) -> bool {
+        turns && slot.why == SlotReason::Blocked && self.is_patient(job)
+    }
+
+    /// Whether such a slot is left once all have started who do: those who start as less than they are do so after slots of
+    /// their class were looked at.
+    pub(crate) fn has_needless(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|(id, slot)| {
+            let job = self.state.jobs.get(id);
+            let job = job.filter(|job| self.state.index.queue.holds(job.id));
+            job.is_some_and(|job| self.is_needless(job, slot, self.all_take_turns(job.spec.class)))
+        })
     }
 
     /// Whether a job may be made to wait for its turn still.
