@@ -2,9 +2,10 @@
 
     scripts/fit_planner_memory.py --binary target/release/antiphon --rows measurements.csv [--write]
 
-Coordinate descent for each framework over the constants named in `KNOBS`, from where the table stands; then what each adapter
-that is known by size alone keeps, from its own rows. Prints the error before and after; `--write` puts the values into
-`catalog/frameworks.toml` and `catalog/adapters.csv`. What is not named here is read in the frameworks' sources, not fitted.
+Coordinate descent for each framework over the constants named in `KNOBS`, from where the table stands; then what each
+adapter that is known by size alone keeps, from its own rows. Prints the error before and after; `--write` puts the
+values into `catalog/frameworks.toml` and `catalog/adapters.csv`. What is not named here is read in the frameworks'
+sources, not fitted.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import csv
 import statistics
 import subprocess
 import tempfile
-import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import tomllib
 
 CATALOG = Path(__file__).parent.parent / "crates" / "antiphon-planner" / "catalog"
 GIB = 1 << 30
@@ -234,9 +236,9 @@ def descend(planner: Planner, table: Table, fit: Fit, rows: list[Row]) -> None:
                 table[knob.section] = before
         if not moved:
             steps = {knob: step / 2 for knob, step in steps.items()}
-    for section in fit.sections:
+    for other in fit.sections:
         for knob in fit.knobs:
-            table.setdefault(section, {})[knob.name] = value(table, knob.section, knob.name)
+            table.setdefault(other, {})[knob.name] = value(table, knob.section, knob.name)
     told = ", ".join(f"{knob.section}.{knob.name} {value(table, knob.section, knob.name):g}" for knob in fit.knobs)
     print(f"{fit.source}: {len(rows)} rows, {first:.4f} to {best:.4f}: {told}", flush=True)
 
