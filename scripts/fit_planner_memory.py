@@ -183,7 +183,7 @@ class Planner:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-        command = [self.binary, "plan", "--batch", self.rows, "--frameworks", self.frameworks]
+        command = [str(part) for part in (self.binary, "plan", "--batch", self.rows, "--frameworks", self.frameworks)]
         answered = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         return [
             float(row["plan_max_seq_len"] or 0)

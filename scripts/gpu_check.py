@@ -58,7 +58,7 @@ def main() -> None:
         print(json.dumps(measured(Case(*json.loads(given.case)))))
         return
     try:
-        import torch
+        import torch  # type: ignore[import-not-found]
     except ImportError:
         print("gpu-check: skipped, PyTorch is not installed")
         return
@@ -103,19 +103,31 @@ def planned(binary: Path, case: Case, gpu: str) -> dict[str, float] | str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(config(case)))
-        command = [binary, "plan", "--model", path, "--method", case.method, "--gpu", gpu, "--gpus", "1", "--json"]
+        command = [
+            str(binary),
+            "plan",
+            "--model",
+            str(path),
+            "--method",
+            case.method,
+            "--gpu",
+            gpu,
+            "--gpus",
+            "1",
+            "--json",
+        ]
         command += ["--sequence-length", str(case.sequence), "--micro-batch", str(case.micro), "--accumulation", "1"]
         command += ["--recompute", case.recompute, "--framework", "transformers", "--task", "pretrain"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if not ran.stdout:
         return ran.stderr.strip()
-    answer = json.loads(ran.stdout)
+    answer: dict[str, Any] = json.loads(ran.stdout)
     return {"allocated_gib": answer["memory"]["allocated_bytes"] / 2**30, "step_ms": answer["step_ms"]}
 
 
 def model_of(case: Case) -> Any:
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM  # type: ignore[import-not-found]
 
     sizes = {name: value for name, value in config(case).items() if name not in ("architectures", "model_type")}
     model = LlamaForCausalLM(LlamaConfig(**sizes)).to("cuda", torch.bfloat16)
@@ -123,7 +135,7 @@ def model_of(case: Case) -> Any:
         model.gradient_checkpointing_enable()
         model.enable_input_require_grads()
     if case.method == "lora":
-        from peft import LoraConfig, get_peft_model
+        from peft import LoraConfig, get_peft_model  # type: ignore[import-not-found]
 
         model = get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"]))
     model.train()
@@ -169,7 +181,7 @@ def nvml() -> list[str] | str:
 
 
 def snapshot() -> dict[str, Any]:
-    """Weights, states and accumulated gradients to host memory and back: seconds each, and whether the loss is the same."""
+    """Weights, states and gradients to host memory and back: seconds each, and whether the loss is the same."""
     import torch
 
     torch.manual_seed(1)
