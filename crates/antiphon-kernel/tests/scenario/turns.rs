@@ -149,21 +149,3 @@ fn a_run_on_slow_gpus_begins_again_on_fast_ones_that_come_free() {
         "#]],
     );
 }
-
-/// The last one who takes no turns starts in the same cycle: held back for the other, nodes were given away by the next cycle
-/// at the same state.
-#[test]
-fn nothing_is_held_back_once_all_who_take_no_turns_have_started() {
-    check(
-        "nodes: n0 8 H100, n1 2 H100
-         teams: a, b
-           0s   submit first: 8 team=b
-           0s   submit second: 2 team=b
-           1s   submit third: 8 team=b
-           2s   submit wide: 10 team=a estimate=1h attached checkpoint
-           3s   submit small: 2 team=a best-effort
-           60s  together: first exits 0, second exits 0
-           61s  why wide",
-        expect![[r#""#]],
-    );
-}
