@@ -9,7 +9,7 @@ TORCH := target/torch-venv
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust storm test-python test-torch test-two-way lint bench bench-full results proof clean
+.PHONY: demo test test-rust storm test-python test-torch test-two-way lint bench bench-full results proof gpu-check clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -94,6 +94,12 @@ results:
 	cargo build --quiet --release --bin antiphon
 	$(PYTHON) scripts/results.py --binary target/release/antiphon --traces $(TRACES)
 	$(PYTHON) scripts/practice.py --binary target/release/antiphon
+
+## The planner against a real GPU: six small cases, under 6 minutes, offline. Says skipped where there is no GPU. The Python
+## of a machine with one has PyTorch with CUDA, Transformers and PEFT: `make gpu-check PYTHON=..`.
+gpu-check:
+	cargo build --quiet --release --bin antiphon
+	$(PYTHON) scripts/gpu_check.py --binary target/release/antiphon
 
 clean:
 	cargo clean

@@ -1,6 +1,6 @@
 //! accelerate: its config file, and the options of `accelerate launch`. Says how many processes there are and who shards.
 
-use antiphon_types::training::{Place as At, Precision, Sharding, TrainingSpec};
+use antiphon_types::training::{Matmul, Place as At, Sharding, TrainingSpec};
 
 use crate::error::ImportError;
 use crate::launch::Launch;
@@ -57,7 +57,9 @@ pub(crate) fn launched(
         sharder = Sharder::Fsdp;
         fsdp::table(flags.only("fsdp_"), spec, reading)?;
     }
-    mixed(&mut launch.options, spec)?;
+    let mut flags = std::mem::take(&mut launch.options);
+    mixed(&mut flags, launch, spec)?;
+    launch.options = flags;
     Ok(sharder)
 }
 
@@ -151,7 +153,7 @@ fn config(
             spec.layout.sharding = Some(Sharding::None);
         }
     }
-    mixed(&mut options, spec)?;
+    mixed(&mut options, launch, spec)?;
     if let Some(backend) = options.text("dynamo_config.dynamo_backend")? {
         spec.compile = Some(!backend.eq_ignore_ascii_case("no"));
     }
@@ -208,14 +210,23 @@ fn zero_flags(
     Ok(())
 }
 
-/// What accelerate computes in; a trainer's own flags come after it.
-fn mixed(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportError> {
-    const WORDS: [(&str, bool); 4] = [("no", false), ("fp16", true), ("bf16", true), ("fp8", true)];
-    let eight = options.text("mixed_precision")?;
-    options.choice("mixed_precision", &WORDS)?;
-    if eight.is_some_and(|text| text.eq_ignore_ascii_case("fp8")) {
-        spec.matmul = Some(antiphon_types::training::Matmul::Fp8Tensor);
-        spec.precision.get_or_insert(Precision::Autocast);
+/// What accelerate computes in, where the trainer does not say it itself.
+fn mixed(
+    options: &mut Options,
+    launch: &mut Launch,
+    spec: &mut TrainingSpec,
+) -> Result<(), ImportError> {
+    const WORDS: [(&str, &str); 4] = [
+        ("no", "no"),
+        ("fp16", "fp16"),
+        ("bf16", "bf16"),
+        ("fp8", "fp8"),
+    ];
+    if let Some(word) = options.choice("mixed_precision", &WORDS)? {
+        launch.mixed = Some(word.to_owned());
+        if word == "fp8" {
+            spec.matmul = Some(Matmul::Fp8Tensor);
+        }
     }
     Ok(())
 }

@@ -420,7 +420,7 @@ fn layout(
     let zero = deepspeed::referenced(options, "deepspeed", spec, reading)?;
     let table = options.take_table("fsdp_config");
     let version = options.integer("fsdp_version", "1 or 2")?;
-    let sharded = fsdp::words(options, "fsdp", spec, reading) || version.is_some();
+    let sharded = fsdp::words(options, "fsdp", spec, reading)? || version.is_some();
     let sharded = sharded || table.is_some();
     if let Some(table) = table {
         fsdp::table(table, spec, reading)?;

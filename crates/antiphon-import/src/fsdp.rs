@@ -53,16 +53,16 @@ pub(crate) fn words(
     name: &str,
     spec: &mut TrainingSpec,
     reading: &mut Reading<'_>,
-) -> bool {
-    let value = options.value(name);
-    let words = match value {
-        None | Some(Value::Bool(false)) => return false,
+) -> Result<bool, ImportError> {
+    let words = match options.value(name) {
+        None | Some(Value::Bool(false)) => return Ok(false),
         Some(Value::Bool(true)) => Vec::new(),
         Some(_) => options.words(name).unwrap_or_default(),
     };
     let mut sharding = Sharding::Zero3;
     for word in &words {
         match word.to_ascii_lowercase().as_str() {
+            "full_shard" | "auto_wrap" | "fsdp" => (),
             "shard_grad_op" => sharding = Sharding::Zero2,
             "no_shard" => sharding = Sharding::None,
             "hybrid_shard" => hybrid(options, name, reading),
@@ -71,11 +71,14 @@ pub(crate) fn words(
                 hybrid(options, name, reading);
             }
             "offload" => offload(spec),
-            _ => (),
+            _ => {
+                let expected = "words among `full_shard`, `shard_grad_op`, `no_shard`, `hybrid_shard`, `hybrid_shard_zero2`, `offload`, `auto_wrap`";
+                return Err(options.bad(name, expected));
+            }
         }
     }
     spec.layout.sharding = Some(sharding);
-    true
+    Ok(true)
 }
 
 /// The table of `fsdp_config:`.

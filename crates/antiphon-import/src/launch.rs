@@ -14,6 +14,8 @@ pub(crate) struct Launch {
     pub(crate) gpus: Option<u64>,
     /// GPUs of one node.
     pub(crate) gpus_per_node: Option<u64>,
+    /// What accelerate computes in: `bf16`, `fp16`, `fp8` or `no`.
+    pub(crate) mixed: Option<String>,
     /// The script, module or command that trains.
     pub(crate) program: String,
     /// The launcher's own options.
@@ -172,31 +174,38 @@ fn parse(words: &[Word], file: &str) -> (Options, Vec<(String, Place)>) {
 fn gpus(script: &Script, launch: &mut Launch, file: &str) -> Result<(), ImportError> {
     let (mut batch, _) = parse(&script.batch, file);
     batch.alias(&["N"], "nodes");
+    batch.alias(&["G"], "gpus");
     let options = &mut launch.options;
-    options.alias(
-        &[
-            "nproc_per_node",
-            "num_gpus",
-            "gpus_per_node",
-            "ntasks_per_node",
-        ],
-        "per_node",
-    );
-    options.alias(
-        &["nnodes", "num_nodes", "num_machines", "nodes", "N"],
-        "node_count",
-    );
-    let nodes = number(options, "node_count")?.or(batch.count("nodes")?);
-    let per_node = number(options, "per_node")?;
-    let visible = script
-        .variable("CUDA_VISIBLE_DEVICES")
-        .map(|text| text.split(',').count() as u64);
-    let per_node = per_node.or(of_batch(&mut batch)?).or(visible);
+    let per_node = [
+        "nproc_per_node",
+        "num_gpus",
+        "gpus_per_node",
+        "ntasks_per_node",
+    ];
+    options.alias(&per_node, "per_node");
+    let nodes = ["nnodes", "num_nodes", "num_machines", "nodes", "N"];
+    options.alias(&nodes, "node_count");
+    let mut nodes = number(options, "node_count")?.or(batch.count("nodes")?);
+    let mut per_node = number(options, "per_node")?.or(of_batch(&mut batch)?);
+    if launch.program.starts_with("llamafactory") {
+        // It starts torchrun itself, as these variables say.
+        let variable = |name| {
+            script
+                .variable(name)?
+                .parse()
+                .ok()
+                .filter(|n| (1..=1 << 20).contains(n))
+        };
+        nodes = nodes.or(variable("NNODES"));
+        per_node = per_node.or(variable("NPROC_PER_NODE"));
+    }
+    let visible = script.variable("CUDA_VISIBLE_DEVICES");
+    let per_node = per_node.or(visible.map(|text| text.split(',').count() as u64));
     launch.gpus_per_node = per_node;
     launch.gpus = match (options.count("num_processes")?, per_node) {
         (Some(total), _) => Some(total),
         (None, Some(per_node)) => Some(per_node.saturating_mul(nodes.unwrap_or(1))),
-        (None, None) => None,
+        (None, None) => batch.count("gpus")?,
     };
     Ok(())
 }
@@ -210,10 +219,10 @@ fn number(options: &mut Options, name: &str) -> Result<Option<u64>, ImportError>
     }
 }
 
-/// `--gpus-per-node=8`, `--gres=gpu:8`, `--gres=gpu:h100:8`.
+/// GPUs of a node: `--gpus-per-node=8`, `--gres=gpu:8`, `--gres=gpu:h100:8`, or tasks where there is one a GPU.
 fn of_batch(batch: &mut Options) -> Result<Option<u64>, ImportError> {
-    batch.alias(&["gpus_per_node", "gres", "G", "gpus"], "gpus");
-    let text = batch.text("gpus")?.unwrap_or_default();
+    batch.alias(&["gpus_per_node", "gres", "ntasks_per_node"], "per_node");
+    let text = batch.text("per_node")?.unwrap_or_default();
     let last = text.rsplit(':').next().unwrap_or_default();
     Ok(last
         .parse()
@@ -249,6 +258,15 @@ mod tests {
             ("torchrun --nproc_per_node gpu t.py --a 1", None),
             (
                 "#SBATCH --nodes=2\n#SBATCH --gres=gpu:a100:8\nsrun python t.py --a 1",
+                Some(16),
+            ),
+            (
+                "#SBATCH -N 2\n#SBATCH --ntasks-per-node=4\nsrun python t.py --a 1",
+                Some(8),
+            ),
+            ("#SBATCH --gpus=24\nsrun python t.py --a 1", Some(24)),
+            (
+                "NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train x.yaml",
                 Some(16),
             ),
             (

@@ -82,6 +82,8 @@ pub fn training(
         }
         .into());
     }
+    // Editors of other systems leave a mark in front and two characters at each end of a line.
+    let text = &text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let mut reading = Reading::new(read);
     let (format, spec) = if let Some(found) = python(text, name, format) {
         (found, script::training_of(text, name, found, &mut reading)?)

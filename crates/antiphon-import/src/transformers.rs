@@ -59,7 +59,7 @@ pub(crate) fn arguments(
         spec.loss = Some(LossKernel::FusedLinear);
     }
     let sharder = sharder(options, launch, spec, reading)?;
-    let numbers = precision(options, spec, defaults, sharder)?;
+    let numbers = precision(options, launch, spec, defaults, sharder)?;
     // DeepSpeed's own section has said it already where it says more than `auto`.
     spec.precision.get_or_insert(numbers);
     spec.layout.gpus = spec.layout.gpus.or(launch.gpus);
@@ -118,7 +118,7 @@ fn sharder(
     }
     let zero = deepspeed::referenced(options, "deepspeed", spec, reading)?;
     let place = options.place("fsdp");
-    let full = fsdp::words(options, "fsdp", spec, reading);
+    let full = fsdp::words(options, "fsdp", spec, reading)?;
     let wrapped = options
         .value("fsdp_transformer_layer_cls_to_wrap")
         .is_some();
@@ -151,6 +151,7 @@ fn sharder(
 /// In which numbers: what weights are loaded as, what is computed with, and who keeps a copy.
 fn precision(
     options: &mut Options,
+    launch: &Launch,
     spec: &TrainingSpec,
     defaults: &Defaults,
     sharder: Sharder,
@@ -170,7 +171,12 @@ fn precision(
     let fp16 = options.on("fp16")?;
     let bf16 = match options.flag("bf16")? {
         Some(bf16) => bf16,
-        None => defaults.bf16 && !fp16,
+        // The launcher's word counts where the trainer says nothing.
+        None => {
+            !fp16
+                && (defaults.bf16
+                    || matches!(launch.mixed.as_deref(), Some("bf16" | "fp16" | "fp8")))
+        }
     };
     if bf16 && fp16 {
         let why = "numbers are computed with in one of the two formats";

@@ -163,6 +163,21 @@ impl Capacity {
         GpuAmount::from_thousandths(whole * 1_000) + parts
     }
 
+    /// Whether so many GPUs are more than are free, whomever they are held for. Not said where GPUs are cut up: a slice counts
+    /// as a whole one where it is asked for, and as its part where it is held.
+    pub(crate) fn lacks(&self, gpus: GpuAmount) -> bool {
+        let whole: u64 = self.stocks.iter().map(|stock| stock.free).sum();
+        GpuAmount::from_thousandths(whole * 1_000) < gpus
+            && !self.is_cut()
+            && self.free_gpus() < gpus
+    }
+
+    /// Whether some GPU is cut into slices.
+    pub(crate) fn is_cut(&self) -> bool {
+        let mut kinds = self.floor.kinds.iter();
+        kinds.any(|kind| !kind.profiles.is_empty())
+    }
+
     /// Tasks under the node's leaf switch whose gang crosses leaves.
     pub(crate) fn crossing(&self, node: NodeId) -> u32 {
         self.crossing[at(self.stand(node).leaf)]

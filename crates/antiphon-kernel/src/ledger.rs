@@ -85,7 +85,12 @@ impl Usage {
 
     /// GPU-time in which older hours count less.
     pub(crate) fn decayed(&self, now: Timestamp, decay: &Decay) -> GpuTime {
-        let weighted = self.aged(now).map(|(age, used)| decay.weigh(age, used));
+        let age = (now.as_millis() / HOUR_MS).saturating_sub(self.newest);
+        let weights = usize::try_from(age).ok().and_then(|age| decay.0.get(age..));
+        let used = self.hours.iter().rev();
+        let weighted = used.zip(weights.unwrap_or_default());
+        // An hour holds at most 40,000 GPUs x 3.6e6 ms: with 20 bits of weight that fits 64 bits with room to spare.
+        let weighted = weighted.map(|(used, weight)| used * weight / WHOLE);
         GpuTime::from_gpu_millis(weighted.sum())
     }
 }
@@ -104,16 +109,6 @@ impl Decay {
             from - from / 2 * (age % hours) / hours
         };
         Self((0..HOURS).map(weight).collect())
-    }
-
-    fn weigh(&self, age: u64, used: u64) -> u64 {
-        let weight = usize::try_from(age)
-            .ok()
-            .and_then(|age| self.0.get(age))
-            .copied()
-            .unwrap_or(0);
-        // An hour holds at most 40,000 GPUs x 3.6e6 ms: with 20 bits of weight that fits 64 bits with room to spare.
-        used * weight / WHOLE
     }
 }
 

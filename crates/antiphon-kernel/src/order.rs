@@ -9,7 +9,7 @@ use antiphon_types::{
     Action, AttemptId, Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Slot, Terms, Timestamp,
 };
 
-use crate::allowance::{Allowance, UNBOUNDED};
+use crate::allowance::{Allowance, UNBOUNDED, least};
 use crate::capacity::{Capacity, HeldFields, NodeId};
 use crate::deadline::entitlement;
 use crate::expect::{ends_in, longest_said};
@@ -157,7 +157,7 @@ impl<'a> Cycle<'a> {
 
     /// Whether it stopped before it had looked at all, or has given back what others could use.
     pub(crate) fn is_spent(&self) -> bool {
-        self.left_over || self.steps > STEPS_MAX || self.has_vacated()
+        self.left_over || self.steps > STEPS_MAX || self.has_vacated() || self.has_needless()
     }
 
     /// Starts the jobs of a class for which nodes are held back, in order.
@@ -455,6 +455,9 @@ impl<'a> Cycle<'a> {
             Ok(allowance) => allowance,
             Err(verdict) => return verdict,
         };
+        if self.free.lacks(least(&job.spec)) {
+            return self.unfit(job, &allowance);
+        }
         let gone_by = self.gone_by(job);
         // Nodes that are held for the job itself are nobody else's: those are looked for anew.
         let held = (!self.slots.contains_key(&job.id)).then(|| self.held_for(class, gone_by));
@@ -474,18 +477,23 @@ impl<'a> Cycle<'a> {
         let placement = place(&mut self.free, &job.spec, &view);
         let placement = placement.or_else(|| self.place_in_slot(job, class, &allowance));
         let Some(placement) = placement else {
-            // Where its team bounds it, that says nothing about other teams' jobs, nor with partitions about shorter ones.
-            if allowance.is_unbounded()
-                && !self.is_too_long(job)
-                && let Some(ask) = self.state.index.queue.ask(job.id)
-            {
-                self.note_unfit(ask, band(job));
-            }
-            return Verdict::Unfit;
+            return self.unfit(job, &allowance);
         };
         self.note_on_held(&placement);
         self.launch(job, class, placement);
         Verdict::Starts
+    }
+
+    /// Notes that a job does not fit, for those that ask for the same. Where its team bounds it, that says nothing about other
+    /// teams' jobs, nor with partitions about shorter ones.
+    fn unfit(&mut self, job: &Job, allowance: &Allowance) -> Verdict {
+        if allowance.is_unbounded()
+            && !self.is_too_long(job)
+            && let Some(ask) = self.state.index.queue.ask(job.id)
+        {
+            self.note_unfit(ask, band(job));
+        }
+        Verdict::Unfit
     }
 
     /// Room on the nodes alone that are held back for a job of several roles. Role by role the best place is taken, so that
@@ -650,13 +658,16 @@ impl<'a> Cycle<'a> {
     pub(crate) fn blocked(&mut self, class: Class) -> Blocked<'a> {
         let state = self.state;
         let mut lines = Vec::new();
-        let mut turns = BTreeSet::new();
+        let mut turns = Vec::new();
         for (index, (team, line)) in state.index.queue.lines(class).enumerate() {
             let first = &line.first;
-            turns.insert((self.turn(team, first), index, first.band));
-            lines.push((team, line.rest()));
+            turns.push(Reverse((self.turn(team, first), index, first.band)));
+            lines.push(Some((team, line.rest())));
         }
-        Blocked { lines, turns }
+        Blocked {
+            lines,
+            turns: BinaryHeap::from(turns),
+        }
     }
 }
 
@@ -673,8 +684,9 @@ fn place_of(ask: AskId) -> usize {
 
 /// The jobs of a class in order.
 pub(crate) struct Blocked<'a> {
-    lines: Vec<(TeamId, std::collections::btree_set::Iter<'a, Key>)>,
-    turns: BTreeSet<(Turn, usize, Band)>,
+    /// By team; nothing where the rest of them is left out.
+    lines: Vec<Option<(TeamId, std::collections::btree_set::Iter<'a, Key>)>>,
+    turns: BinaryHeap<Reverse<(Turn, usize, Band)>>,
 }
 
 impl<'a> Blocked<'a> {
@@ -686,11 +698,13 @@ impl<'a> Blocked<'a> {
 
     /// The same by its id, with its run time.
     fn next_key(&mut self, cycle: &mut Cycle<'a>) -> Option<(JobId, Band)> {
-        while let Some(((_, _, _, id), index, band)) = self.turns.pop_first() {
-            let (team, rest) = &mut self.lines[index];
+        while let Some(Reverse(((_, _, _, id), index, band))) = self.turns.pop() {
+            let Some((team, rest)) = &mut self.lines[index] else {
+                continue;
+            };
             if let Some(key) = rest.next() {
                 let turn = cycle.turn(*team, key);
-                self.turns.insert((turn, index, key.band));
+                self.turns.push(Reverse((turn, index, key.band)));
             }
             cycle.steps += 1;
             if !cycle.started.contains(&id) {
@@ -702,7 +716,10 @@ impl<'a> Blocked<'a> {
 
     /// Leaves out the rest of a team's jobs.
     pub(crate) fn skip_team(&mut self, team: TeamId) {
-        let lines = &self.lines;
-        self.turns.retain(|(_, index, _)| lines[*index].0 != team);
+        let mut lines = self.lines.iter_mut();
+        let line = lines.find(|line| line.as_ref().is_some_and(|(of, _)| *of == team));
+        if let Some(line) = line {
+            *line = None;
+        }
     }
 }

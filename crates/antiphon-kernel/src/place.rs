@@ -19,7 +19,7 @@ use antiphon_types::{
     TaskAllocation, Timestamp,
 };
 
-use crate::allowance::{Allowance, UNBOUNDED};
+use crate::allowance::{Allowance, UNBOUNDED, least};
 use crate::capacity::{Capacity, HeldFields, Hold, NodeId, at, id};
 use crate::state::Known;
 
@@ -118,7 +118,7 @@ impl Placement {
 /// Places a job and takes what it will hold; without room for the whole gang nothing is taken.
 pub(crate) fn place(capacity: &mut Capacity, spec: &JobSpec, view: &View<'_>) -> Option<Placement> {
     let enough = |(name, &amount): (&String, &u64)| amount <= capacity.resource_free(name);
-    if !spec.resources.iter().all(enough) {
+    if !spec.resources.iter().all(enough) || capacity.lacks(least(spec)) {
         return None;
     }
     let mut order: Vec<usize> = (0..spec.roles.len()).collect();
@@ -206,6 +206,10 @@ fn place_in_order(
 /// Whether every role would find room by itself: where it says no, the job cannot be placed.
 pub(crate) fn fits(capacity: &Capacity, spec: &JobSpec, view: &View<'_>) -> bool {
     let enough = |(name, &amount): (&String, &u64)| amount <= capacity.resource_free(name);
+    // Counting is cheaper than looking, and most who ask in vain ask for more than there is.
+    if capacity.lacks(least(spec)) {
+        return false;
+    }
     // Which node would be the best does not matter.
     let indifferent = view.demand.gradient().map(|_| Demand::indifferent());
     let view = &View {
@@ -223,8 +227,13 @@ fn find_best(
     role: &Role,
     view: &View<'_>,
 ) -> Option<(u32, Found)> {
+    // Where whole GPUs are asked for, a held node without one adds nothing.
+    let in_part = |shape: &Shape| shape.gpus.whole().is_none_or(|gpus| gpus == 0);
+    let in_part = capacity.is_cut() || role.shapes().any(in_part);
     let on_held = || {
-        let any = || capacity.holds().iter().any(|(_, hold)| view.may_use(hold));
+        let helps = |node: NodeId| in_part || capacity.whole_gpus(node) > 0;
+        let mut holds = capacity.holds().iter();
+        let any = || holds.any(|(node, hold)| helps(*node) && view.may_use(hold));
         let may_use = view.held.map_or_else(any, |held| !held.is_empty());
         may_use
             .then(|| find_best_on(capacity, spec, role, view, On::Held))

@@ -13,7 +13,7 @@ use antiphon_types::{
 pub(crate) use self::search::Found;
 use self::search::{Search, place};
 use crate::allowance::{Allowance, least};
-use crate::capacity::{Capacity, Hold, Kind, NodeId};
+use crate::capacity::{Capacity, Hold, NodeId};
 use crate::index::gone_by;
 use crate::jobs::{Job, JobState};
 use crate::order::Cycle;
@@ -88,12 +88,14 @@ impl<'a> Cycle<'a> {
         }
         let mut blocked = self.blocked(class);
         let mut searches = SEARCHES_MAX;
+        // It looks the same to all for whom nothing is held and nothing yields.
+        let mut common: Option<Capacity> = None;
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
             };
-            let coming = self.slots.get(&job.id);
-            if coming.is_some_and(|slot| slot.why == SlotReason::Preemption) {
+            let coming = self.slots.get(&job.id).map(|slot| slot.why);
+            if coming == Some(SlotReason::Preemption) {
                 continue;
             }
             let Ok(allowance) = self.barred(job, class) else {
@@ -117,7 +119,14 @@ impl<'a> Cycle<'a> {
             }
             searches -= 1;
             for right in rights {
-                if self.make_room_for(job, class, right, &allowance) {
+                let mut own = None;
+                let trial = if coming.is_none() && right == Right::Priority {
+                    &mut common
+                } else {
+                    &mut own
+                };
+                if self.make_room_for(job, class, right, &allowance, trial) {
+                    common = None;
                     break;
                 }
             }
@@ -220,8 +229,9 @@ impl<'a> Cycle<'a> {
         class: Class,
         right: Right,
         allowance: &Allowance,
+        trial: &mut Option<Capacity>,
     ) -> bool {
-        let found = self.find_room(job, class, right, allowance);
+        let found = self.find_room(job, class, right, allowance, trial);
         if found.is_none() {
             let lapses = self.lapses(job, class, right);
             self.wake(lapses);
@@ -279,13 +289,15 @@ impl<'a> Cycle<'a> {
         stopping.chain(stopped).max()
     }
 
-    /// Looks for room, with as many protections as there are for this right.
+    /// Looks for room, with as many protections as there are for this right. The trial is made where there is none yet, and
+    /// left as it was.
     fn find_room(
         &self,
         job: &Job,
         class: Class,
         right: Right,
         allowance: &Allowance,
+        trial: &mut Option<Capacity>,
     ) -> Option<Found> {
         let protections = match right {
             Right::Reclaim { .. } if self.has_waited(job) => {
@@ -305,7 +317,7 @@ impl<'a> Cycle<'a> {
             return None;
         }
         let yields = |other| self.yields_slot(other, job, class, right);
-        let trial = self.trial(job, class, &yields);
+        let trial = trial.get_or_insert_with(|| self.trial(job, class, &yields));
         let mut search = Search {
             cycle: self,
             job,
@@ -320,25 +332,17 @@ impl<'a> Cycle<'a> {
 
     /// GPUs that are free, whomever they are held for, or come free since their job stops already.
     pub(crate) fn coming_free(&self) -> GpuAmount {
-        let going: BTreeSet<&JobId> = self
-            .state
-            .index
-            .stopping
-            .iter()
-            .chain(&self.stopped)
-            .collect();
-        let going = going
-            .into_iter()
-            .filter_map(|id| self.state.jobs[id].state.active());
+        let stopping = &self.state.index.stopping;
+        let stopped = self.stopped.iter().filter(|id| !stopping.contains(id));
+        let going = stopping.iter().chain(stopped);
+        let going = going.filter_map(|id| self.state.jobs[id].state.active());
         let going: GpuAmount = going.map(|active| active.allocation.gpu_amount()).sum();
         self.free.free_gpus() + going
     }
 
-    /// GPUs without which a job starts nowhere; none where GPUs are cut up: a slice counts as a whole one where it is asked for,
-    /// and as its part where it is held.
+    /// GPUs without which a job starts nowhere; none where GPUs are cut up, see [`Capacity::lacks`].
     pub(crate) fn asked(&self, spec: &JobSpec) -> GpuAmount {
-        let is_cut = |kind: &Kind| !kind.profiles.is_empty();
-        if self.free.kinds().iter().any(is_cut) {
+        if self.free.is_cut() {
             GpuAmount::ZERO
         } else {
             least(spec)

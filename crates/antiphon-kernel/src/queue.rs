@@ -151,6 +151,12 @@ impl Line {
         next.map(|next| self.first = next).is_some()
     }
 
+    /// Whether anybody but some stands in it.
+    fn holds_beyond(&self, some: &BTreeSet<JobId>) -> bool {
+        let mut all = std::iter::once(&self.first).chain(&self.rest);
+        all.any(|key| !some.contains(&key.job))
+    }
+
     /// Those behind the first.
     pub(crate) fn rest(&self) -> std::collections::btree_set::Iter<'_, Key> {
         self.rest.iter()
@@ -281,10 +287,13 @@ impl Queue {
             .map(|((_, ask), like)| (*ask, like))
     }
 
-    /// Whether all jobs of a class save checkpoints.
-    pub(crate) fn all_are_checkpointed(&self, class: Class) -> bool {
-        self.asks(class)
-            .all(|(ask, _)| self.book.of(ask).ask.checkpointed)
+    /// Whether all jobs of a class but some are of one team and save checkpoints.
+    pub(crate) fn are_one_team_that_saves(&self, class: Class, but: &BTreeSet<JobId>) -> bool {
+        let mut teams = self.lines(class).filter(|(_, line)| line.holds_beyond(but));
+        let one_team = teams.nth(1).is_none();
+        let cannot_save = |(ask, _): &(AskId, &Like)| !self.book.of(*ask).ask.checkpointed;
+        let mut cannot_save = self.asks(class).filter(cannot_save);
+        one_team && cannot_save.all(|(_, like)| !like.values().any(|line| line.holds_beyond(but)))
     }
 
     /// How many short names there are, unused ones included.

@@ -101,8 +101,9 @@ impl<'a> Cycle<'a> {
             .filter_map(|(id, slot)| Some((of_class(id)?, slot)))
             .filter(|(job, _)| state.index.queue.holds(job.id))
             .filter(|(job, slot)| {
-                let needless = turns && slot.why == SlotReason::Blocked && self.is_patient(job);
-                needless || self.is_stale(job, slot) || self.barred(job, class).is_err()
+                self.is_needless(job, slot, turns)
+                    || self.is_stale(job, slot)
+                    || self.barred(job, class).is_err()
             })
             .map(|(job, _)| job)
             .collect();
@@ -112,7 +113,7 @@ impl<'a> Cycle<'a> {
             };
             *plans -= 1;
             self.unhold(job.id);
-            if turns && before.why == SlotReason::Blocked && self.is_patient(job) {
+            if self.is_needless(job, &before, turns) {
                 self.actions.push(Action::Unreserve { job: job.id });
                 continue;
             }
@@ -218,6 +219,16 @@ struct Seeker<'a> {
     class: Class,
     /// Jobs behind it in the order: what is held for them gives way.
     behind: &'a BTreeSet<JobId>,
+}
+
+impl Seeker<'_> {
+    /// Whether a held node may be held for it instead. What is planned for a node is held against the time from which it would
+    /// be free.
+    fn may_take(&self, hold: &Hold) -> bool {
+        let own = |id| id == self.job.id || self.behind.contains(&id);
+        let gives_way = hold.class > self.class || hold.job.is_some_and(own);
+        hold.closes.is_none() && hold.job.is_some() && gives_way
+    }
 }
 
 /// The slot in which a job can start soonest.
@@ -412,6 +423,13 @@ fn soonest(
         let Some(need) = need(cycle, shape, kind) else {
             continue;
         };
+        // Counting is cheaper than looking at each node.
+        let in_front = cycle.free.holds().iter().filter(|(node, hold)| {
+            cycle.free.stand(**node).kind == index && !seeker.may_take(hold)
+        });
+        if kind.members.len() < need.nodes + in_front.count() {
+            continue;
+        }
         let ready: Ready = (0..)
             .zip(&kind.members)
             .filter_map(|(position, node)| {
@@ -512,13 +530,9 @@ fn ready_at(
     }
     if !cycle.free.is_unheld(node)
         && let Some(hold) = cycle.free.hold_on(node)
+        && !seeker.may_take(hold)
     {
-        let own = |id| id == seeker.job.id || seeker.behind.contains(&id);
-        let gives_way = hold.class > seeker.class || hold.job.is_some_and(own);
-        // What is planned for it is held against the time from which it would be free.
-        if hold.closes.is_some() || hold.job.is_none() || !gives_way {
-            return None;
-        }
+        return None;
     }
     if !taken.is_empty() && taken.contains(&state.index.node_names[crate::capacity::at(node)]) {
         return None;

@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, SlotReason, StopCause, Timestamp,
+    Class, GpuAmount, GpuTime, JobId, JobSpec, Millis, Shape, Slot, SlotReason, StopCause,
+    Timestamp,
 };
 
 use crate::allowance::Allowance;
@@ -53,12 +54,14 @@ impl<'a> Cycle<'a> {
         let mut blocked = self.blocked(class);
         let mut searches = SEARCHES_MAX;
         let mut runs_of: BTreeMap<TeamId, Vec<Run<'a>>> = BTreeMap::new();
+        // It looks the same to all for whom nothing is held.
+        let mut common: Option<Capacity> = None;
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
             };
-            let coming = self.slots.get(&job.id);
-            if coming.is_some_and(|slot| slot.why == SlotReason::Preemption) {
+            let coming = self.slots.get(&job.id).map(|slot| slot.why);
+            if coming == Some(SlotReason::Preemption) {
                 continue;
             }
             let state = self.state;
@@ -81,10 +84,19 @@ impl<'a> Cycle<'a> {
             if behind.is_empty() {
                 continue;
             }
-            if let Some(found) = self.room_by_turns(&behind, job, &job.spec, class, &allowance)
-                && !self.is_overdue(&found)
-            {
-                self.clear(job, found, &StopCause::Turn { preemptor: job.id });
+            if self.might_make_room(&behind, &job.spec) {
+                let mut own = None;
+                let trial = if coming.is_some() {
+                    &mut own
+                } else {
+                    &mut common
+                };
+                let trial = trial.get_or_insert_with(|| self.trial(job, class, &|_| false));
+                let found = self.room_by_turns(&behind, trial, job, &job.spec, class, &allowance);
+                if let Some(found) = found.filter(|found| !self.is_overdue(found)) {
+                    self.clear(job, found, &StopCause::Turn { preemptor: job.id });
+                    common = None;
+                }
             }
             searches -= 1;
             if searches == 0 {
@@ -168,7 +180,12 @@ impl<'a> Cycle<'a> {
                 })
                 .copied()
                 .collect();
-            if let Some(found) = self.room_by_turns(&there, job, &spec, class, &allowance) {
+            if !self.might_make_room(&there, &spec) {
+                continue;
+            }
+            let mut trial = self.trial(job, class, &|_| false);
+            let found = self.room_by_turns(&there, &mut trial, job, &spec, class, &allowance);
+            if let Some(found) = found {
                 return Some(found.victims);
             }
         }
@@ -179,9 +196,25 @@ impl<'a> Cycle<'a> {
     /// and save when they are asked to. Then nothing needs to be held back for those who have not waited too long.
     pub(crate) fn all_take_turns(&self, class: Class) -> bool {
         let queue = &self.state.index.queue;
+        // Whoever starts in this cycle is out of the way: the next cycle does not see him either.
         self.state.policy.turn_gain_permille > 0
-            && queue.lines(class).nth(1).is_none()
-            && queue.all_are_checkpointed(class)
+            && queue.are_one_team_that_saves(class, &self.started)
+    }
+
+    /// Whether nodes are held back for a job of a class that need not be, since those who could get in its way take turns.
+    pub(crate) fn is_needless(&self, job: &Job, slot: &Slot, turns: bool) -> bool {
+        turns && slot.why == SlotReason::Blocked && self.is_patient(job)
+    }
+
+    /// Whether such a slot is left once all have started who do: those who start as less than they are do so after slots of
+    /// their class were looked at.
+    pub(crate) fn has_needless(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|(id, slot)| {
+            let job = self.state.jobs.get(id);
+            let job = job.filter(|job| self.state.index.queue.holds(job.id));
+            job.is_some_and(|job| self.is_needless(job, slot, self.all_take_turns(job.spec.class)))
+        })
     }
 
     /// Whether a job may be made to wait for its turn still.
@@ -224,50 +257,51 @@ impl<'a> Cycle<'a> {
         behind
     }
 
-    /// Those who count most give way first, until there is room for a job as `spec` describes it; whoever need not after all is spared.
+    /// Whether enough GPUs would come free, wherever they are: counting is cheaper than placing.
+    fn might_make_room(&self, behind: &[Run<'a>], spec: &JobSpec) -> bool {
+        let behind = behind.iter().take(VICTIMS_MAX);
+        self.coming_free() + behind.map(|run| run.stake.gpus).sum() >= self.asked(spec)
+    }
+
+    /// Those who count most give way first, until there is room for a job as `spec` describes it; whoever need not after all is
+    /// spared. The trial is left as it was.
     fn room_by_turns(
         &self,
         behind: &[Run<'a>],
+        trial: &mut Capacity,
         job: &Job,
         spec: &JobSpec,
         class: Class,
         allowance: &Allowance,
     ) -> Option<Found> {
-        let asked = self.asked(spec);
-        let mut there = self.coming_free();
-        let behind = &behind[..behind.len().min(VICTIMS_MAX)];
-        // Counting is cheaper than placing.
-        if there + behind.iter().map(|run| run.stake.gpus).sum() < asked {
-            return None;
-        }
         let view = self.view(job, class, allowance);
-        let mut trial = self.trial(job, class, &|_| false);
-        if let Some(slot) = place_for_trial(&mut trial, spec, &view) {
+        if let Some(slot) = place_for_trial(trial, spec, &view) {
             let victims = Vec::new();
             return Some(Found { victims, slot });
         }
         let mut leaving: Vec<&Run<'a>> = Vec::new();
-        for run in behind {
-            run.free(&mut trial);
+        let mut slot = None;
+        for run in behind.iter().take(VICTIMS_MAX) {
+            run.free(trial);
             leaving.push(run);
-            there = there + run.stake.gpus;
-            if there < asked || place_for_trial(&mut trial, spec, &view).is_none() {
+            if place_for_trial(trial, spec, &view).is_none() {
                 continue;
             }
             // The last one is needed; those before it may have left nothing that is used.
             for index in (0..leaving.len() - 1).rev() {
-                leaving[index].occupy(&mut trial);
-                if place_for_trial(&mut trial, spec, &view).is_some() {
+                leaving[index].occupy(trial);
+                if place_for_trial(trial, spec, &view).is_some() {
                     leaving.remove(index);
                 } else {
-                    leaving[index].free(&mut trial);
+                    leaving[index].free(trial);
                 }
             }
-            let slot = place_for_trial(&mut trial, spec, &view)?;
-            let victims: Vec<JobId> = leaving.iter().map(|run| run.job.id).collect();
-            return Some(Found { victims, slot });
+            slot = place_for_trial(trial, spec, &view);
+            break;
         }
-        None
+        leaving.iter().for_each(|run| run.occupy(trial));
+        let victims: Vec<JobId> = leaving.iter().map(|run| run.job.id).collect();
+        slot.map(|slot| Found { victims, slot })
     }
 }
 

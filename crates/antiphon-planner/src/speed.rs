@@ -80,6 +80,8 @@ struct Micro {
     forward: f64,
     backward: f64,
     weights: f64,
+    /// The two passes without gathers and scatters of weights and gradients.
+    ungathered: (f64, f64),
 }
 
 impl<'a> Step<'a> {
@@ -144,9 +146,10 @@ impl<'a> Step<'a> {
                 run.schedule,
                 run.pp as f64,
                 run.chunks as f64,
+                // All stages gather their weights at once, and once a step: no stage waits for another's.
                 Stage {
-                    forward: average.forward,
-                    backward: average.backward,
+                    forward: average.ungathered.0,
+                    backward: average.ungathered.1,
                     weights: average.weights,
                 },
             );
@@ -305,9 +308,13 @@ impl<'a> Step<'a> {
         Micro {
             parts,
             again: passes.again.gpu(),
+            ungathered: (
+                (busy_f - gather_f).max(forward.host + starts) + moved + away / 2.0,
+                (busy_b - gather_b).max(backward.host + 2.0 * starts) + moved + away / 2.0,
+            ),
             forward: busy_f + host_f + moved + away / 2.0,
             backward: busy_b + host_b + moved + away / 2.0,
-            weights: (busy_b + host_b) * flops::weight_share(run),
+            weights: (busy_b - gather_b).max(backward.host) * flops::weight_share(run),
         }
     }
 

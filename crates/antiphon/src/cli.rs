@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Pause(ReasonArgs),
     /// Decide again; also the way out of safe mode
     Unpause(ReadArgs),
-    /// Say what a training run needs, how fast it is and what it costs, before a GPU is touched
+    /// Say what a training run needs, how fast it is and what it costs
     Plan(Box<PlanArgs>),
     /// Run policies over a recorded workload under virtual time
     Simulate(Box<SimulateArgs>),

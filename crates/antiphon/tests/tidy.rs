@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 /// Which of our crates each may use. A new arrow is a decision record.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("antiphon-types", &[]),
     ("antiphon-kernel", &["antiphon-types"]),
     ("antiphon-planner", &["antiphon-types"]),
@@ -44,6 +44,7 @@ const MAY_USE: [(&str, &[&str]); 9] = [
         &[
             "antiphon-types",
             "antiphon-kernel",
+            "antiphon-import",
             "antiphon-planner",
             "antiphon-signals",
             "antiphon-store",

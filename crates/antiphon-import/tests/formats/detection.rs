@@ -80,6 +80,25 @@ fn a_named_format_is_believed() {
 }
 
 #[test]
+fn ends_of_lines_of_other_systems_change_nothing() {
+    for name in [
+        "axolotl-qlora.yml",
+        "megatron-70b.sh",
+        "unsloth-qlora.py",
+        "transformers-zero3.json",
+    ] {
+        let path = format!("{}/../../examples/plans/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let other = format!("\u{feff}{}", text.replace('\n', "\r\n"));
+        assert_eq!(
+            import(name, &other).unwrap(),
+            import(name, &text).unwrap(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn what_is_no_config_is_refused() {
     let long = format!("a: {}\n", "x".repeat(2 << 20));
     let cases = [

@@ -70,6 +70,8 @@ fn options_become_what_they_mean() {
             recompute: "full"
         fsdp: shard_grad_op
             layout.sharding: "zero2"
+        fsdp: ful_shard
+            error[AP0705]: `a.yaml`, line 4: `fsdp` is `ful_shard`: expected words among `full_shard`, `shard_grad_op`, `no_shard`, `hybrid_shard`, `hybrid_shard_zero2`, `offload`, `auto_wrap` | help: correct `fsdp`, or leave it out to have the tool's default
         fsdp: full_shard; fsdp_config: self.yaml
             layout.sharding: "zero3"
             warning[unknown-options]: `self.yaml`: `fsdp_config` is not known here
@@ -103,6 +105,7 @@ fn options_become_what_they_mean() {
             "bf16: true\ndeepspeed: zero3.json",
             "bf16: true\nfsdp: full_shard auto_wrap offload\nfsdp_config:\n  activation_checkpointing: true",
             "fsdp: shard_grad_op",
+            "fsdp: ful_shard",
             "fsdp: full_shard\nfsdp_config: self.yaml",
             "fsdp: ''\nfsdp_config:\n  min_num_params: 0",
             "auto_find_batch_size: true",

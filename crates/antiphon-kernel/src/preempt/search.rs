@@ -36,7 +36,7 @@ pub(super) struct Search<'s, 'a> {
     /// What each team holds beyond its quota.
     pub(super) borrowed: &'s [GpuAmount],
     /// What will be free without anybody being asked. Whatever is tried on it is undone.
-    pub(super) trial: Capacity,
+    pub(super) trial: &'s mut Capacity,
 }
 
 /// What it costs to clear a node for its part of the job.
@@ -72,7 +72,7 @@ impl Search<'_, '_> {
     /// The nodes on which the job fits as the trial stands.
     fn proof(&mut self) -> Option<Vec<NodeName>> {
         let view = self.cycle.view(self.job, self.class, self.allowance);
-        place_for_trial(&mut self.trial, &self.job.spec, &view)
+        place_for_trial(self.trial, &self.job.spec, &view)
     }
 
     fn may_leave(&self, stake: &Stake, protection: Protection) -> bool {
@@ -124,7 +124,7 @@ impl Search<'_, '_> {
     fn sets_of_shape(&self, shape: &Shape, protection: Protection, sets: &mut Vec<Vec<JobId>>) {
         let view = self.view();
         let mut there = Vec::new();
-        for index in kinds_for(&self.trial, &self.job.spec, shape, &view) {
+        for index in kinds_for(self.trial, &self.job.spec, shape, &view) {
             let kind = &self.trial.kinds()[index];
             let Some((tasks, each)) = splits(shape, kind.gpus_max).next() else {
                 continue;

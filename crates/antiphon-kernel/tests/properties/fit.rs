@@ -48,7 +48,10 @@ impl<'a> Room<'a> {
         self.cpus += task.cpus;
         self.memory = self.memory + task.memory;
         self.scratch = self.scratch + task.scratch;
-        self.reads = self.reads + task.read_bandwidth;
+        // Where a node says nothing of it, nothing bounds what its tasks ask for.
+        if !self.spec.read_bandwidth.is_zero() {
+            self.reads = self.reads + task.read_bandwidth;
+        }
     }
 
     /// What is held beyond what there is.

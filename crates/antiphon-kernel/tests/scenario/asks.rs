@@ -147,8 +147,6 @@ fn protection_keeps_no_quota_waiting() {
             30s  hold n0 for job-2, in 2m00s
             40s  settle job-1.1: requeued
             40s  launch job-2.1 on n0[0-7]
-            40s  hold n0 for job-1, nobody knows when
-            40s  hold nothing for job-1
         "#]],
     );
 }

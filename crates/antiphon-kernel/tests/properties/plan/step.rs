@@ -279,6 +279,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Undrain),
         2 => (any::<[usize; 2]>(), 0..=1_000_u64, 1..=1_000_u64)
             .prop_map(|(nodes, ahead_s, long_s)| Step::Maintain { nodes, ahead_s, long_s }),
+        2 => notice(),
         1 => Just(Step::Pause),
         3 => Just(Step::Unpause),
         1 => Just(Step::SafeMode),
