@@ -77,6 +77,8 @@ struct Step<'a> {
 struct Micro {
     parts: Parts,
     again: f64,
+    /// A forward pass of which nothing is kept.
+    unkept: f64,
     forward: f64,
     backward: f64,
     weights: f64,
@@ -200,7 +202,7 @@ impl<'a> Step<'a> {
     fn roll(&self, parts: &mut Parts, machine: &Machine, pace: &Micro, count: f64) {
         let run = self.run;
         let stages = run.pp as f64 - 1.0;
-        parts.scoring = 1e3 * rollout::scoring_passes(run) * (count + stages) * pace.forward;
+        parts.scoring = 1e3 * rollout::scoring_passes(run) * (count + stages) * pace.unkept;
         let rolled = rollout::rolled(
             run,
             machine,
@@ -278,20 +280,14 @@ impl<'a> Step<'a> {
         let host_f = (forward.host + starts - busy_f).max(0.0);
         let host_b = (backward.host + 2.0 * starts - busy_b).max(0.0);
 
-        // What is sent to the host hides behind the work of both passes.
-        let away = exposed(
-            self.offloaded.activations,
-            busy_f + busy_b,
-            self.kernels.contention,
-        ) + if run.offload.parameters == Place::Gpu {
-            0.0
-        } else {
-            exposed(
-                self.offloaded.weights,
-                busy_f + busy_b,
-                self.kernels.contention,
-            )
-        };
+        // What is sent to the host hides behind the work of both passes, and behind waiting for the host to start it.
+        let passing = busy_f + host_f + busy_b + host_b;
+        let away = exposed(self.offloaded.activations, passing, self.kernels.contention)
+            + if run.offload.parameters == Place::Gpu {
+                0.0
+            } else {
+                exposed(self.offloaded.weights, passing, self.kernels.contention)
+            };
         let parts = Parts {
             matmul: forward.product + backward.product,
             attention: forward.attention + backward.attention,
@@ -312,16 +308,19 @@ impl<'a> Step<'a> {
                 (busy_f - gather_f).max(forward.host + starts) + moved + away / 2.0,
                 (busy_b - gather_b).max(backward.host + 2.0 * starts) + moved + away / 2.0,
             ),
+            unkept: busy_f + host_f + moved,
             forward: busy_f + host_f + moved + away / 2.0,
             backward: busy_b + host_b + moved + away / 2.0,
-            weights: (busy_b - gather_b).max(backward.host) * flops::weight_share(run),
+            weights: (busy_b - gather_b).max(backward.host + 2.0 * starts)
+                * flops::weight_share(run),
         }
     }
 
     /// A forward pass of the reference model for one micro-batch.
     fn reference(&self, pace: &Micro) -> f64 {
         match self.run.task {
-            Task::Dpo | Task::Kto => pace.forward,
+            // Nothing of it is kept, on the host neither.
+            Task::Dpo | Task::Kto => pace.unkept,
             Task::Pretrain
             | Task::Sft
             | Task::Orpo

@@ -143,17 +143,22 @@ impl Traffic<'_> {
         }
         let hides = self.kernels.overlap_data;
         let contention = self.kernels.contention;
+        // Behind attention it is the context-parallel ring that hides.
+        let free = |times: &Times| {
+            let ring = if run.cp > 1 { times.attention } else { 0.0 };
+            (times.gpu() - ring) * hides
+        };
         if run.pp > 1 {
             // A pipeline keeps weights gathered and gradients whole until the last micro-batch.
             let count = self.micro_batches;
             return (
-                exposed(weights, forward.gpu() * hides, contention) / count,
-                exposed(gradients, backward.gpu() * hides, contention) / count,
+                exposed(weights, free(forward), contention) / count,
+                exposed(gradients, free(backward), contention) / count,
             );
         }
         (
-            exposed(weights, forward.gpu() * hides, contention),
-            exposed(weights + gradients, backward.gpu() * hides, contention),
+            exposed(weights, free(forward), contention),
+            exposed(weights + gradients, free(backward), contention),
         )
     }
 

@@ -12,8 +12,8 @@ use antiphon_planner::parts::Parts;
 use antiphon_planner::speed::{Speed, speed};
 use antiphon_planner::{Machine, Run, baseline, catalog, cost, profile, resolve};
 use antiphon_types::training::{
-    Framework, Length, Lora, Matmul, Method, Model, Recompute, Rollout, Schedule, Sharding, Task,
-    TrainingSpec,
+    Framework, Length, Lora, Matmul, Method, Model, Place, Recompute, Rollout, Schedule, Sharding,
+    Task, TrainingSpec,
 };
 use proptest::prelude::*;
 
@@ -140,7 +140,8 @@ proptest! {
                 m.gpu.measured_fp8_tflops *= more;
             })),
         ] {
-            prop_assert!(not_faster(&after, &before), "{more} x {what}: {} after {}", after.step_ms, before.step_ms);
+            // Each kind of traffic hides behind the same work: where that becomes faster, more of several kinds shows.
+            prop_assert!(after.step_ms <= before.step_ms * 1.005, "{more} x {what}: {} after {}", after.step_ms, before.step_ms);
         }
     }
 
@@ -160,6 +161,10 @@ proptest! {
             let after = speed(&larger, &machine);
             prop_assert!(after.tokens > before.tokens, "{what}");
             prop_assert!(not_faster(&before, &after), "{what}: {} after {}", after.step_ms, before.step_ms);
+        }
+        // Where what is kept goes to the host, keeping more may take longer than making it again.
+        if run.offload.activations != Place::Gpu {
+            return Ok(());
         }
         let recomputed = speed(&Run { recompute: Recompute::Full, ..run.clone() }, &machine);
         let kept = speed(&Run { recompute: Recompute::None, ..run }, &machine);
