@@ -216,10 +216,22 @@ fn each_moment(run: &Run, stage: u64, mut consider: impl FnMut(Phase, Parts)) {
     let gathered = gathered(run, &own);
     let (kept, live) = kept(run, stage);
     let reference = reference(run, &own);
+    // A critic is as large as the actor and trained as it is; each has its turn.
+    let trained = if run.task == Task::Ppo && run.trained.full {
+        2.0
+    } else {
+        1.0
+    };
+    let workspace = run.profile.workspace_gib * GIB + dequantized(run);
+    let beside = if run.rollout.gives_back == Some(true) {
+        0.0
+    } else {
+        run.engine_bytes
+    };
     let base = Parts {
-        weights: states.weights + reference + cached_copies(run, &own),
-        optimizer: states.optimizer,
-        buffers: run.profile.workspace_gib * GIB + dequantized(run),
+        weights: trained * states.weights + reference + cached_copies(run, &own),
+        optimizer: trained * states.optimizer,
+        buffers: workspace + beside,
         ..Parts::default()
     };
     let buffered = run.profile.gradient_buffer && run.trained.full;
@@ -289,13 +301,21 @@ fn each_moment(run: &Run, stage: u64, mut consider: impl FnMut(Phase, Parts)) {
             },
         );
     }
-    if let Some(cache) = generation(run, stage) {
+    if run.engine_bytes > 0.0 {
+        let away = run.rollout.trained_offload == Some(true);
+        let scoring = if run.rollout.scoring_offload == Some(true) {
+            0.0
+        } else {
+            reference
+        };
+        let stays = if away { 0.0 } else { 1.0 };
         consider(
             Phase::Generate,
             Parts {
-                activations: cache,
-                gradients: 0.0,
-                ..base
+                weights: scoring + stays * (base.weights - reference),
+                optimizer: stays * base.optimizer,
+                buffers: workspace + run.engine_bytes,
+                ..Parts::default()
             },
         );
     }
@@ -471,14 +491,6 @@ fn update_copies(run: &Run, states: &States) -> f64 {
     }
 }
 
-/// Weights for generation and their cache, where both share a GPU.
-fn generation(run: &Run, _stage: u64) -> Option<f64> {
-    if !matches!(run.task, Task::Ppo | Task::Grpo) || run.rollout.gpus.is_some() {
-        return None;
-    }
-    None
-}
-
 /// Whether the recomputation is stronger than another: used to order what to try.
 #[must_use]
 pub const fn strength(recompute: &Recompute) -> u8 {
@@ -488,5 +500,68 @@ pub const fn strength(recompute: &Recompute) -> u8 {
         Recompute::PerOperation => 2,
         Recompute::Layers { .. } => 3,
         Recompute::Full => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_types::training::{Framework, Model, Rollout, Task, TrainingSpec};
+
+    use super::*;
+    use crate::{catalog, profile, resolve};
+
+    fn grpo(rollout: Rollout) -> Memory {
+        let machine = Machine::usual(catalog::accelerator("h100").unwrap());
+        let mut spec = TrainingSpec {
+            model: Model::Named("Qwen2.5-7B".into()),
+            task: Task::Grpo,
+            framework: Some(Framework::Verl),
+            rollout: Some(rollout),
+            ..TrainingSpec::default()
+        };
+        spec.layout.gpus = Some(8);
+        let (run, _) = resolve(&spec, &machine, profile::frameworks()).unwrap();
+        memory(&run, &machine)
+    }
+
+    #[test]
+    fn an_engine_that_keeps_its_memory_takes_it_from_every_moment() {
+        let share = |gives_back| {
+            grpo(Rollout {
+                memory_permille: Some(300),
+                gives_back: Some(gives_back),
+                ..Rollout::default()
+            })
+        };
+        let (given_back, kept) = (share(true), share(false));
+        let engine = 0.3 * kept.usable;
+        let more = kept.allocated - given_back.allocated;
+        assert!(more > 0.0 && more <= engine * 1.001, "{more} of {engine}");
+        assert_ne!(kept.worst.phase, Phase::Generate);
+    }
+
+    #[test]
+    fn while_answers_are_made_the_engine_and_what_is_trained_share_a_gpu() {
+        let share = |trained_offload| {
+            grpo(Rollout {
+                memory_permille: Some(900),
+                gives_back: Some(true),
+                trained_offload: Some(trained_offload),
+                ..Rollout::default()
+            })
+        };
+        let (beside, away) = (share(false), share(true));
+        assert_eq!(beside.worst.phase, Phase::Generate);
+        assert!(!beside.fits && away.allocated < beside.allocated);
+    }
+
+    #[test]
+    fn engines_on_gpus_of_their_own_take_nothing_here() {
+        let own = grpo(Rollout {
+            gpus: Some(8),
+            memory_permille: Some(900),
+            ..Rollout::default()
+        });
+        assert!(own.worst.parts.buffers < 0.2 * own.usable);
     }
 }

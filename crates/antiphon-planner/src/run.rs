@@ -159,6 +159,8 @@ pub struct Run {
     pub offload: Offload,
     /// How answers are generated.
     pub rollout: Rollout,
+    /// Bytes of each GPU that what generates takes, where it shares them: its weights and its cache.
+    pub engine_bytes: f64,
     /// What its framework does.
     pub profile: &'static Profile,
 }
@@ -314,6 +316,7 @@ pub fn resolve(
         profile.loss
     });
     let compile = spec.compile.unwrap_or(profile.compile);
+    let (rollout, engine_bytes) = engine(spec, machine, profile, &mut assumed);
     let run = Run {
         task: spec.task,
         quantization: match spec.quantization {
@@ -322,7 +325,8 @@ pub fn resolve(
         },
         matmul: spec.matmul,
         offload,
-        rollout: spec.rollout.unwrap_or_default(),
+        rollout,
+        engine_bytes,
         model,
         trained,
         in_backward: spec.optimizer_in_backward.unwrap_or(
@@ -767,6 +771,48 @@ fn per(global: u64, each: u64, assumed: &mut Vec<Assumption>) -> u64 {
         );
     }
     times
+}
+
+/// How answers are generated, and what that takes of each GPU where it shares them with training.
+fn engine(
+    spec: &TrainingSpec,
+    machine: &Machine,
+    profile: &Profile,
+    assumed: &mut Vec<Assumption>,
+) -> (Rollout, f64) {
+    let mut rollout = spec.rollout.unwrap_or_default();
+    if !matches!(spec.task, Task::Ppo | Task::Grpo) || rollout.gpus.is_some() {
+        return (rollout, 0.0);
+    }
+    let share = rollout.memory_permille.unwrap_or_else(|| {
+        assume(
+            assumed,
+            "generation's memory",
+            "half of each GPU",
+            "engines take a share, and none is stated",
+        );
+        500
+    });
+    if rollout.gives_back.is_none() {
+        assume(
+            assumed,
+            "generation's memory",
+            "given back while weights are trained",
+            "nothing else is stated",
+        );
+        rollout.gives_back = Some(true);
+    }
+    if rollout.trained_offload.is_none() && profile.framework == Framework::NemoRl {
+        assume(
+            assumed,
+            "what is trained",
+            "in host memory while answers are made",
+            "it is the framework's default",
+        );
+        rollout.trained_offload = Some(true);
+    }
+    let usable = machine.gpu.usable_gib * 1_073_741_824.0;
+    (rollout, usable * share as f64 / 1e3)
 }
 
 /// Whether a module's activations are computed again.

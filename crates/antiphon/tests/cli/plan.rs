@@ -105,16 +105,16 @@ fn every_example_has_its_answer() {
             llama-factory-lora-sft.yaml --gpu l40s --gpus 1: Qwen/Qwen3-8B on 1 x L40S; dp 1 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 4 x 4096 tokens; 26.6 GiB at backward, fits true; step 37869 ms, 1731 tokens/s a GPU
             megatron-70b.sh --gpu h100: megatron, 80 layers of 8192 on 128 x H100-SXM-80GB; dp 4 tp 8 pp 4 ep 1 zero 1 recompute modules; 32 x 1 x 8192 tokens; 41.8 GiB at backward, fits true; step 7509 ms, 1091 tokens/s a GPU
             megatron-moe.sh --gpu h100: megatron, 48 layers of 2048 on 32 x H100-SXM-80GB; dp 16 tp 1 pp 2 ep 8 zero 1 recompute modules; 16 x 2 x 4096 tokens; 118.2 GiB at backward, fits false; step 5898 ms, 11111 tokens/s a GPU
-            openrlhf-ppo.sh --gpu h100: meta-llama/Llama-3.1-8B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 3 recompute full; 8 x 2 x 2048 tokens; 13.9 GiB at loss, fits true; step 99743 ms, 1314 tokens/s a GPU
+            openrlhf-ppo.sh --gpu h100: meta-llama/Llama-3.1-8B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 3 recompute full; 8 x 2 x 2048 tokens; 49.8 GiB at generate, fits true; step 99743 ms, 1314 tokens/s a GPU
             openrlhf-rm.sh --gpu h100: Qwen/Qwen2.5-1.5B on 4 x H100-SXM-80GB; dp 4 tp 1 pp 1 ep 1 zero 2 recompute full; 16 x 4 x 4096 tokens; 55.4 GiB at loss, fits true; step 19720 ms, 26586 tokens/s a GPU
             torchtune-full.sh --gpu a100: meta-llama/Llama-3.2-3B on 2 x A100-SXM-80GB; dp 2 tp 1 pp 1 ep 1 zero 3 recompute full; 1 x 4 x 2048 tokens; 13.4 GiB at loss, fits true; step 1128 ms, 7265 tokens/s a GPU
             torchtune-lora.yaml --gpu a100 --gpus 1: meta-llama/Llama-3.1-8B on 1 x A100-SXM-80GB; dp 1 tp 1 pp 1 ep 1 zero 0 recompute full; 8 x 2 x 4096 tokens; 22.2 GiB at loss, fits true; step 18532 ms, 3536 tokens/s a GPU
             transformers-zero3.json --gpu h100 --gpus 8: meta-llama/Llama-3.1-70B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 3 recompute full; 8 x 1 x 8192 tokens; 44.4 GiB at loss, fits true; step 92577 ms, 708 tokens/s a GPU
-            trl-grpo.yaml --gpu h100 --gpus 8: Qwen/Qwen2.5-3B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 8 x 2560 tokens; 70.8 GiB at loss, fits true; step 36309 ms, 2256 tokens/s a GPU
+            trl-grpo.yaml --gpu h100 --gpus 8: Qwen/Qwen2.5-3B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 8 x 2560 tokens; 99.6 GiB at loss, fits false; step 36309 ms, 2256 tokens/s a GPU
             trl-sft.sh --gpu h100: google/gemma-2-9b on 4 x H100-SXM-80GB; dp 4 tp 1 pp 1 ep 1 zero 0 recompute full; 2 x 4 x 2048 tokens; 49.5 GiB at loss, fits true; step 2934 ms, 5584 tokens/s a GPU
             unsloth-qlora.py --gpu 4090: meta-llama/Llama-3.1-8B on 1 x RTX4090; dp 1 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 2 x 8192 tokens; 10.0 GiB at backward, fits true; step 39860 ms, 1644 tokens/s a GPU
-            verl-grpo.sh --gpu h100: Qwen/Qwen2.5-7B on 16 x H100-SXM-80GB; dp 16 tp 1 pp 1 ep 1 zero 3 recompute full; 16 x 4 x 4096 tokens; 37.8 GiB at loss, fits true; step 254201 ms, 4125 tokens/s a GPU
-            verl-ppo-megatron.yaml --gpu h100: Qwen/Qwen3-30B-A3B on 32 x H100-SXM-80GB; dp 8 tp 2 pp 2 ep 8 zero 1 recompute none; 8 x 1 x 4096 tokens; 45.0 GiB at backward, fits true; step 74090 ms, 442 tokens/s a GPU
+            verl-grpo.sh --gpu h100: Qwen/Qwen2.5-7B on 16 x H100-SXM-80GB; dp 16 tp 1 pp 1 ep 1 zero 3 recompute full; 16 x 4 x 4096 tokens; 56.7 GiB at generate, fits true; step 254201 ms, 4125 tokens/s a GPU
+            verl-ppo-megatron.yaml --gpu h100: Qwen/Qwen3-30B-A3B on 32 x H100-SXM-80GB; dp 8 tp 2 pp 2 ep 8 zero 1 recompute none; 8 x 1 x 4096 tokens; 82.0 GiB at generate, fits false; step 74090 ms, 442 tokens/s a GPU
         "#]],
     );
 }
