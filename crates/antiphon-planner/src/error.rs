@@ -82,9 +82,7 @@ impl PlanError {
             Self::UnknownModel { .. } => {
                 "give one of these, or its `config.json` with `--model path/to/config.json`".into()
             }
-            Self::UnknownGpu { .. } => {
-                "give one of these; `antiphon plan --gpus-known` lists all".into()
-            }
+            Self::UnknownGpu { .. } => "give one of these, or a name as the driver tells it".into(),
             Self::Layout { tp, pp, cp, .. } => format!(
                 "ask for a multiple of {} GPUs, or lower one of the three",
                 tp * pp * cp

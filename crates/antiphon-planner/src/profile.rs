@@ -112,10 +112,6 @@ pub struct Profile {
     pub workspace_gib: f64,
     /// Reserved bytes for each allocated one: fragmentation of the caching allocator.
     pub reserved_ratio: f64,
-    /// Share of the measured matrix rate that dense blocks reach.
-    pub efficiency: f64,
-    /// Where the habits are read.
-    pub source: String,
 }
 
 impl Profile {
