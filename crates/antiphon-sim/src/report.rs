@@ -1,32 +1,27 @@
 //! Runs side by side as one HTML page: figures with the bound, distributions, what changed over time, who held which GPUs,
 //! and where GPU-hours went. One file that loads nothing: it can be mailed, and read years later. Reads and writes no file.
 
-mod bars;
-mod escape;
 mod figures;
 mod gantt;
 mod hours;
 mod jobs;
-mod lines;
-mod scale;
 mod series;
 mod sketch;
-mod svg;
 
 use std::fmt::Write as _;
 
+use antiphon_chart::{
+    Axis, Bar, Bars, COLORS, Curve, Lines, Spacing, Unit, download, figure, page, standalone, text,
+};
+
 use crate::outcome::Outcome;
-use bars::{Bar, Bars};
-use escape::{download, text};
-use lines::{Axis, Curve, Lines};
-use scale::{Spacing, Unit};
 use sketch::OverTime;
 
 pub use jobs::jobs_csv;
 pub use sketch::Sketch;
 
 /// Runs that are drawn: as many as there are colors. The table has them all.
-pub const DRAWN_MAX: usize = svg::COLORS;
+pub const DRAWN_MAX: usize = COLORS;
 
 /// Runs side by side.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -55,25 +50,7 @@ impl Report {
     #[must_use]
     pub fn html(&self) -> String {
         let outcomes: Vec<&Outcome> = self.sketches.iter().map(|sketch| &sketch.outcome).collect();
-        let mut out = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{}{}</style>\n</head>\n\
-             <body>\n<main>\n<h1>{title}</h1>\n",
-            include_str!("report/chart.css"),
-            include_str!("report/page.css"),
-            title = text(&self.title),
-        );
-        out += "<dl class=\"about\">";
-        for (name, value) in &self.about {
-            let _ = write!(
-                out,
-                "<div><dt>{}</dt><dd>{}</dd></div>",
-                text(name),
-                text(value)
-            );
-        }
-        out += "</dl>\n";
+        let mut out = String::new();
         for note in &self.notes {
             let _ = writeln!(out, "<p>{}</p>", text(note));
         }
@@ -102,14 +79,13 @@ impl Report {
         self.charts_into(&mut out);
         self.gantts_into(&mut out);
         self.jobs_into(&mut out);
-        out += "</main>\n</body>\n</html>\n";
-        out
+        page(&self.title, &self.about, &out)
     }
 
     /// The charts as SVG files of their own, by name.
     #[must_use]
     pub fn svgs(&self) -> Vec<(String, String)> {
-        let file = |drawn: Drawn| (format!("{}.svg", drawn.file), svg::standalone(&drawn.svg));
+        let file = |drawn: Drawn| (format!("{}.svg", drawn.file), standalone(&drawn.svg));
         self.charts().into_iter().map(file).collect()
     }
 
@@ -124,12 +100,7 @@ impl Report {
         }
         *out += "<h2>Side by side</h2>\n<div class=\"pair\">\n";
         for chart in charts {
-            let _ = writeln!(
-                out,
-                "<figure>{}<figcaption>{}</figcaption></figure>",
-                chart.svg,
-                download("CSV", &format!("{}.csv", chart.file), &chart.csv)
-            );
+            *out += &figure(&chart.svg, chart.file, &chart.csv);
         }
         *out += "</div>\n";
     }
@@ -158,7 +129,7 @@ impl Report {
             (!bars.bars.is_empty()).then(|| Drawn {
                 file,
                 svg: bars.svg(),
-                csv: bars.csv(value),
+                csv: bars.csv("policy", value),
             })
         });
         lines.chain(bars).collect()
@@ -238,7 +209,7 @@ impl Report {
             unit: Unit::Times,
             parts: vec![""],
             bars: self.drawn().iter().filter_map(bar).collect(),
-            line: Some(1.0),
+            line: Some((1.0, "bound")),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::escape::{cell, text};
-use super::scale::thousands;
+use antiphon_chart::{cell, text, thousands};
+
 use crate::outcome::Outcome;
 
 /// What values of a row are, and how they are shown: one unit a row, so that numbers can be compared by their length.

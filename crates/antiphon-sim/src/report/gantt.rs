@@ -10,10 +10,9 @@ use std::fmt::Write as _;
 
 use antiphon_types::NodeSpec;
 
-use super::escape::{cell, text};
-use super::scale::{Scale, Spacing, Unit};
+use antiphon_chart::{COLORS, Frame, Scale, Spacing, Unit, cell, shortened, text};
+
 use super::series::{STRETCHES, Series};
-use super::svg::{COLORS, Frame, shortened};
 use crate::workload::Workload;
 use crate::world::Finished;
 use cells::{Cell, Kind, cells, kind};

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use antiphon_types::Millis;
 
-use super::escape::cell;
+use antiphon_chart::cell;
+
 use crate::workload::Workload;
 use crate::world::Finished;
 

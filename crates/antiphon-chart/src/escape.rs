@@ -2,7 +2,8 @@
 
 /// Text as it stands between tags or in a quoted attribute. What XML forbids, and what turns the direction of the text that
 /// follows, becomes a space.
-pub(super) fn text(raw: &str) -> String {
+#[must_use]
+pub fn text(raw: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -23,7 +24,8 @@ pub(super) fn text(raw: &str) -> String {
 }
 
 /// A cell of a CSV, quoted where it has to be.
-pub(super) fn cell(raw: &str) -> String {
+#[must_use]
+pub fn cell(raw: &str) -> String {
     if raw.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", raw.replace('"', "\"\""))
     } else {
@@ -32,7 +34,8 @@ pub(super) fn cell(raw: &str) -> String {
 }
 
 /// A link that downloads a text as a file, without a server.
-pub(super) fn download(label: &str, file: &str, content: &str) -> String {
+#[must_use]
+pub fn download(label: &str, file: &str, content: &str) -> String {
     let mut data = String::with_capacity(content.len() + content.len() / 8);
     for byte in content.bytes() {
         match byte {

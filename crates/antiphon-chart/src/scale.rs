@@ -2,7 +2,7 @@
 
 /// How an axis counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spacing {
+pub enum Spacing {
     /// Equal steps.
     Linear,
     /// Equal ratios.
@@ -11,7 +11,7 @@ pub(super) enum Spacing {
 
 /// What the values of an axis are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     /// Seconds, shown in the unit that fits.
     Seconds,
     /// Things, GPU-hours.
@@ -24,13 +24,19 @@ pub(super) enum Unit {
 
 /// An axis: its range in values and in pixels.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scale {
-    pub(super) spacing: Spacing,
-    pub(super) unit: Unit,
-    pub(super) from: f64,
-    pub(super) to: f64,
-    pub(super) first_px: f64,
-    pub(super) last_px: f64,
+pub struct Scale {
+    /// How it counts.
+    pub spacing: Spacing,
+    /// How values are told.
+    pub unit: Unit,
+    /// The first value.
+    pub from: f64,
+    /// The last value.
+    pub to: f64,
+    /// Where the first value lies.
+    pub first_px: f64,
+    /// Where the last value lies.
+    pub last_px: f64,
 }
 
 const MINUTE: f64 = 60.0;
@@ -86,7 +92,8 @@ const TIME_DECADES: [f64; 12] = [
 
 impl Scale {
     /// Where a value lies. Values outside the range lie on its edge.
-    pub(super) fn px(&self, value: f64) -> f64 {
+    #[must_use]
+    pub fn px(&self, value: f64) -> f64 {
         let part = match self.spacing {
             Spacing::Linear => (value - self.from) / (self.to - self.from),
             Spacing::Log => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
@@ -95,7 +102,8 @@ impl Scale {
     }
 
     /// The value that lies there.
-    pub(super) fn value(&self, px: f64) -> f64 {
+    #[must_use]
+    pub fn value(&self, px: f64) -> f64 {
         let part = (px - self.first_px) / (self.last_px - self.first_px);
         match self.spacing {
             Spacing::Linear => self.from + part * (self.to - self.from),
@@ -104,7 +112,8 @@ impl Scale {
     }
 
     /// The values at which a mark stands, at least `apart` pixels from each other.
-    pub(super) fn marks(&self, apart: f64) -> Vec<f64> {
+    #[must_use]
+    pub fn marks(&self, apart: f64) -> Vec<f64> {
         let all = match (self.spacing, self.unit) {
             (Spacing::Log, Unit::Seconds) => TIME_DECADES.to_vec(),
             (Spacing::Log, Unit::Count | Unit::Percent | Unit::Times) => decades(),
@@ -149,7 +158,7 @@ fn decades() -> Vec<f64> {
 }
 
 /// The next of 1, 2, 5, 10 .. that is not smaller.
-pub(super) fn nice(least: f64) -> f64 {
+pub(crate) fn nice(least: f64) -> f64 {
     if least <= 0.0 || !least.is_finite() {
         return 1.0;
     }
@@ -161,7 +170,8 @@ pub(super) fn nice(least: f64) -> f64 {
 
 impl Unit {
     /// A value as people read it.
-    pub(super) fn tell(self, value: f64) -> String {
+    #[must_use]
+    pub fn tell(self, value: f64) -> String {
         match self {
             Self::Seconds => seconds(value),
             Self::Count => count(value),
@@ -202,7 +212,8 @@ fn count(value: f64) -> String {
 }
 
 /// Digits in groups of three, with thin spaces.
-pub(super) fn thousands(number: &str) -> String {
+#[must_use]
+pub fn thousands(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let (sign, digits) = whole
         .strip_prefix('-')

@@ -4,10 +4,10 @@
 
 use std::fmt::Write as _;
 
-use super::escape::text;
+use crate::escape::text;
 
 /// Colors that series have; more are not told apart.
-pub(super) const COLORS: usize = 8;
+pub const COLORS: usize = 8;
 
 /// Height of the title.
 const TITLE: f64 = 24.0;
@@ -22,17 +22,19 @@ const NAME_MAX: usize = 31;
 const CHARACTER: f64 = 6.4;
 
 /// A chart as it is drawn: everything below the legend is the caller's.
-pub(super) struct Frame {
-    pub(super) width: f64,
+pub struct Frame {
+    /// Its width.
+    pub width: f64,
     /// Where what is drawn may begin.
-    pub(super) top: f64,
+    pub top: f64,
     body: String,
     title: String,
 }
 
 impl Frame {
     /// A frame with a title and the names of the series in their colors.
-    pub(super) fn new(width: f64, title: &str, names: &[&str]) -> Self {
+    #[must_use]
+    pub fn new(width: f64, title: &str, names: &[&str]) -> Self {
         let mut body = String::new();
         let _ = write!(
             body,
@@ -72,12 +74,12 @@ impl Frame {
     }
 
     /// Adds an element.
-    pub(super) fn push(&mut self, element: &str) {
+    pub fn push(&mut self, element: &str) {
         self.body.push_str(element);
     }
 
     /// Adds a text; `class` says how it is set.
-    pub(super) fn label(&mut self, class: &str, x: f64, y: f64, content: &str) {
+    pub fn label(&mut self, class: &str, x: f64, y: f64, content: &str) {
         let _ = write!(
             self.body,
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
@@ -86,7 +88,8 @@ impl Frame {
     }
 
     /// The whole chart, of this height.
-    pub(super) fn close(self, height: f64) -> String {
+    #[must_use]
+    pub fn close(self, height: f64) -> String {
         format!(
             "<svg class=\"chart\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">{}</svg>\n",
             self.width,
@@ -97,7 +100,8 @@ impl Frame {
 }
 
 /// A name with its middle left out where it is longer than so many characters.
-pub(super) fn shortened(name: &str, most: usize) -> String {
+#[must_use]
+pub fn shortened(name: &str, most: usize) -> String {
     let characters: Vec<char> = name.chars().collect();
     if characters.len() <= most {
         return name.to_owned();
@@ -110,12 +114,13 @@ pub(super) fn shortened(name: &str, most: usize) -> String {
 }
 
 /// How many characters wide.
-pub(super) fn width_of(name: &str) -> f64 {
+pub(crate) fn width_of(name: &str) -> f64 {
     u32::try_from(name.chars().count()).map_or(f64::from(u32::MAX), f64::from)
 }
 
 /// The chart as a file of its own: with its style, light and dark.
-pub(super) fn standalone(chart: &str) -> String {
+#[must_use]
+pub fn standalone(chart: &str) -> String {
     let style = include_str!("chart.css");
     match chart.split_once('>') {
         Some((open, rest)) => {

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::escape::{cell, text};
-use super::scale::{Scale, Spacing, Unit, nice};
-use super::svg::{COLORS, Frame};
+use crate::escape::{cell, text};
+use crate::scale::{Scale, Spacing, Unit, nice};
+use crate::svg::{COLORS, Frame};
 
 const WIDTH: f64 = 480.0;
 const PLOT: f64 = 190.0;
@@ -18,33 +18,43 @@ const STRIPES: u32 = 48;
 
 /// What an axis shows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Axis {
-    pub(super) label: &'static str,
-    pub(super) unit: Unit,
-    pub(super) spacing: Spacing,
+pub struct Axis {
+    /// Its name.
+    pub label: &'static str,
+    /// How values are told.
+    pub unit: Unit,
+    /// How it counts.
+    pub spacing: Spacing,
 }
 
 /// One curve: its value holds from its point on until the next one.
 #[derive(Debug, Clone)]
-pub(super) struct Curve {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub struct Curve {
+    /// Whose it is.
+    pub name: String,
+    /// Its points, by their first number.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A chart of curves.
 #[derive(Debug, Clone)]
-pub(super) struct Lines {
-    pub(super) title: &'static str,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
+pub struct Lines {
+    /// What is shown, with its unit.
+    pub title: &'static str,
+    /// Along the bottom.
+    pub x: Axis,
+    /// Along the side.
+    pub y: Axis,
     /// The top of the axis, where it is fixed.
-    pub(super) y_max: Option<f64>,
-    pub(super) curves: Vec<Curve>,
+    pub y_max: Option<f64>,
+    /// In the order of their colors.
+    pub curves: Vec<Curve>,
 }
 
 impl Lines {
     /// Draws them.
-    pub(super) fn svg(&self) -> String {
+    #[must_use]
+    pub fn svg(&self) -> String {
         let names: Vec<&str> = self.curves.iter().map(|curve| &curve.name[..]).collect();
         let mut frame = Frame::new(WIDTH, self.title, &names);
         let (x, y) = self.scales(frame.top);
@@ -136,7 +146,8 @@ impl Lines {
     }
 
     /// The points as a table: one line a point.
-    pub(super) fn csv(&self, x: &str, y: &str) -> String {
+    #[must_use]
+    pub fn csv(&self, x: &str, y: &str) -> String {
         let mut out = format!("policy,{x},{y}\n");
         for curve in &self.curves {
             for (at, value) in &curve.points {

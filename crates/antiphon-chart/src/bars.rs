@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::escape::{cell, text};
-use super::scale::{Scale, Spacing, Unit, thousands};
-use super::svg::{COLORS, Frame, shortened, width_of};
+use crate::escape::{cell, text};
+use crate::scale::{Scale, Spacing, Unit, thousands};
+use crate::svg::{COLORS, Frame, shortened, width_of};
 
 const WIDTH: f64 = 480.0;
 const BAR: f64 = 16.0;
@@ -13,27 +13,32 @@ const BOTTOM: f64 = 24.0;
 
 /// One bar.
 #[derive(Debug, Clone)]
-pub(super) struct Bar {
-    pub(super) name: String,
+pub struct Bar {
+    /// Whose it is.
+    pub name: String,
     /// In the order of the parts.
-    pub(super) values: Vec<f64>,
+    pub values: Vec<f64>,
 }
 
 /// A chart of bars.
 #[derive(Debug, Clone)]
-pub(super) struct Bars {
-    pub(super) title: &'static str,
-    pub(super) unit: Unit,
+pub struct Bars {
+    /// What is shown, with its unit.
+    pub title: &'static str,
+    /// How values are told.
+    pub unit: Unit,
     /// What the parts are; one that has no name where there is but one.
-    pub(super) parts: Vec<&'static str>,
-    pub(super) bars: Vec<Bar>,
-    /// A line across all bars.
-    pub(super) line: Option<f64>,
+    pub parts: Vec<&'static str>,
+    /// From top to bottom.
+    pub bars: Vec<Bar>,
+    /// A line across all bars, and what it is.
+    pub line: Option<(f64, &'static str)>,
 }
 
 impl Bars {
     /// Draws them.
-    pub(super) fn svg(&self) -> String {
+    #[must_use]
+    pub fn svg(&self) -> String {
         let legend: &[&str] = if self.parts.len() > 1 {
             &self.parts
         } else {
@@ -50,7 +55,7 @@ impl Bars {
             .bars
             .iter()
             .map(sum)
-            .chain(self.line)
+            .chain(self.line.map(|(at, _)| at))
             .fold(0.0, f64::max);
         let x = Scale {
             spacing: Spacing::Linear,
@@ -87,13 +92,13 @@ impl Bars {
         }
         let count = u32::try_from(self.bars.len()).map_or(0.0, f64::from);
         let base = top + APART * count;
-        if let Some(line) = self.line {
+        if let Some((line, what)) = self.line {
             let at = x.px(line);
             frame.push(&format!(
                 "<path class=\"grid\" style=\"stroke:var(--ink)\" stroke-dasharray=\"3 3\" d=\"M{at:.1} {:.1}V{base:.1}\"/>",
                 top - 4.0
             ));
-            frame.label("middle", at, base + 12.0, "bound");
+            frame.label("middle", at, base + 12.0, what);
         }
         frame.close(base + if self.line.is_some() { BOTTOM } else { 2.0 })
     }
@@ -109,9 +114,10 @@ impl Bars {
         }
     }
 
-    /// The values as a table: one line a part of a bar.
-    pub(super) fn csv(&self, value: &str) -> String {
-        let mut out = format!("policy,part,{value}\n");
+    /// The values as a table: one line a part of a bar, with the names of its first and last column.
+    #[must_use]
+    pub fn csv(&self, name: &str, value: &str) -> String {
+        let mut out = format!("{name},part,{value}\n");
         for bar in &self.bars {
             for (part, amount) in self.parts.iter().zip(&bar.values) {
                 let _ = writeln!(out, "{},{},{amount:.4}", cell(&bar.name), cell(part));
