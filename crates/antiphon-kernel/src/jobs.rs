@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use antiphon_types::{
     Allocation, AttemptId, Checkpoint, Class, Directive, DirectiveId, Exit, ExitClass, GpuTime,
-    JobId, JobSpec, Millis, Outcome, StopCause, TaskId, Terms, Timestamp,
+    JobId, JobSpec, Measured, Millis, Outcome, StopCause, TaskId, Terms, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,8 @@ pub struct Job {
     pub checkpoint: Option<Checkpoint>,
     /// The last progress that mattered.
     pub progress: Option<Progress>,
+    /// What its newest measured attempt needs.
+    pub measured: Option<MeasuredRecord>,
     /// What the two-way loop knows of it and has done for it.
     pub steering: Steering,
     /// The job that it makes more data for, if it is a data job of antiphon's own.
@@ -293,6 +295,15 @@ pub struct Progress {
     pub speed: u32,
     /// When it was found.
     pub at: Timestamp,
+}
+
+/// What an attempt was measured to need, and which plan that answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredRecord {
+    /// The index of the plan of the shape in which it ran, where there is one.
+    pub plan: Option<u32>,
+    /// The numbers.
+    pub measured: Measured,
 }
 
 impl Job {

@@ -64,8 +64,8 @@ pub use decide::{decide, next_timer};
 pub use direct::{pending_directives, replay_slot};
 pub use expect::{Expectation, Source};
 pub use jobs::{
-    Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, Progress,
-    StopPhase, TaskPhase,
+    Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, MeasuredRecord,
+    Progress, StopPhase, TaskPhase,
 };
 pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};

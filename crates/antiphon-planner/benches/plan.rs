@@ -66,6 +66,7 @@ fn main() -> ExitCode {
     }
 
     let offers = [Offer {
+        gpu_type: String::new(),
         partition: None,
         machine,
         gpus: 512,

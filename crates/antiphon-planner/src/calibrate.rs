@@ -6,8 +6,10 @@ use crate::speed::Speed;
 /// An attempt: what was planned, and what was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
-    /// The plan's step.
-    pub planned: Speed,
+    /// Planned milliseconds of a step.
+    pub planned_ms: f64,
+    /// Of them, those that wait for what travels between GPUs.
+    pub communication_ms: f64,
     /// Measured milliseconds of a step.
     pub step_ms: f64,
     /// Planned and measured bytes at the peak, where both are known.
@@ -53,7 +55,7 @@ impl Calibration {
         let both = middle(
             attempts
                 .iter()
-                .map(|attempt| attempt.step_ms / attempt.planned.step_ms)
+                .map(|attempt| attempt.step_ms / attempt.planned_ms)
                 .collect(),
         );
         let (compute, communication) = apart(attempts).unwrap_or((both, both));
@@ -67,9 +69,13 @@ impl Calibration {
     /// Milliseconds of a planned step with these factors.
     #[must_use]
     pub fn step_ms(&self, planned: &Speed) -> f64 {
-        let communication = planned.parts.communication();
-        let rest = planned.step_ms - communication;
-        self.compute * rest + self.communication * communication
+        self.of_parts(planned.step_ms, planned.parts.communication())
+    }
+
+    /// The same from its milliseconds and those of them that wait for what travels.
+    #[must_use]
+    pub fn of_parts(&self, step_ms: f64, communication_ms: f64) -> f64 {
+        self.compute * (step_ms - communication_ms) + self.communication * communication_ms
     }
 
     /// A planned step with these factors: its parts, and all that follows.
@@ -95,9 +101,9 @@ fn apart(attempts: &[Attempt]) -> Option<(f64, f64)> {
     let shares: Vec<(f64, f64)> = attempts
         .iter()
         .map(|attempt| {
-            let communication = attempt.planned.parts.communication();
+            let communication = attempt.communication_ms;
             (
-                (attempt.planned.step_ms - communication) / attempt.step_ms,
+                (attempt.planned_ms - communication) / attempt.step_ms,
                 communication / attempt.step_ms,
             )
         })

@@ -20,6 +20,7 @@ pub mod run;
 pub mod search;
 pub mod shapes;
 pub mod states;
+pub mod words;
 
 // The time of a step, and what follows from it.
 pub mod baseline;

@@ -108,6 +108,19 @@ pub struct Memory {
     pub margin: f64,
 }
 
+impl Memory {
+    /// The same with another share of what tensors were computed to take.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Self {
+        let more = (factor - 1.0) * self.allocated;
+        self.allocated += more;
+        self.reserved += more;
+        self.device += more;
+        self.fits &= more <= 0.0 || self.device + self.margin <= self.usable;
+        self
+    }
+}
+
 /// Computes the memory of a run.
 #[must_use]
 pub fn memory(run: &Run, machine: &Machine) -> Memory {

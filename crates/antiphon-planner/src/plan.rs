@@ -4,6 +4,7 @@
 use antiphon_types::model::ModelShape;
 use antiphon_types::training::{Module, Recompute, Task, TrainingSpec};
 
+use crate::calibrate::Calibration;
 use crate::error::PlanError;
 use crate::memory::{self, Memory};
 use crate::profile::Frameworks;
@@ -23,6 +24,18 @@ pub struct Plan {
     pub speed: Speed,
     /// What was left open, and what was taken.
     pub assumptions: Vec<Assumption>,
+}
+
+impl Plan {
+    /// The same with what was measured: time and memory by these factors.
+    #[must_use]
+    pub fn learned(self, factors: &Calibration) -> Self {
+        Self {
+            speed: factors.apply(&self.speed),
+            memory: self.memory.scaled(factors.memory),
+            ..self
+        }
+    }
 }
 
 /// Answers a spec.

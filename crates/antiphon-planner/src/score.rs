@@ -348,7 +348,8 @@ impl Scored {
             Quantity::Step | Quantity::Micro => self.measured / self.planned?,
         };
         Some(Attempt {
-            planned,
+            planned_ms: planned.step_ms,
+            communication_ms: planned.parts.communication(),
             step_ms: planned.step_ms * slower,
             peak_bytes: None,
         })

@@ -3,11 +3,14 @@
 //! and offloading; keeps the sequences of a step, so that the same model comes out.
 
 mod candidate;
+mod offers;
 mod pareto;
 mod splits;
+mod stated;
 
 use antiphon_types::training::{Batch, Layout, Offload, Recompute, TrainingSpec};
 
+use crate::calibrate::Calibration;
 use crate::error::PlanError;
 use crate::memory::{self, Memory};
 use crate::plan;
@@ -15,13 +18,18 @@ use crate::profile::Frameworks;
 use crate::rollout;
 use crate::run::{Assumption, Machine, Run, resolve};
 use crate::speed::{self, Speed};
-use candidate::{Candidate, Search};
+use candidate::Search;
+
+pub use offers::offers;
+pub use stated::{stated, stated_on};
 
 /// GPUs of one type that can be had.
 #[derive(Debug, Clone)]
 pub struct Offer {
     /// The partition; none for a GPU type of the catalog.
     pub partition: Option<String>,
+    /// What the cluster calls them, which need not be the catalog's name.
+    pub gpu_type: String,
     /// What they are.
     pub machine: Machine,
     /// How many there are.
@@ -72,6 +80,40 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// A run on a machine, for so many steps where that is known.
+    fn new(
+        offer: usize,
+        machine: &Machine,
+        (run, memory, speed): (Run, Memory, Speed),
+        steps: Option<u64>,
+    ) -> Self {
+        let usd_h = machine.usd_h * held(&run);
+        let priced = usd_h > 0.0;
+        let hours = steps.map(|steps| steps as f64 * speed.step_ms / 3.6e6);
+        Self {
+            offer,
+            hours,
+            usd: hours.filter(|_| priced).map(|hours| hours * usd_h),
+            usd_m_tokens: priced.then(|| usd_h * speed.step_ms / 3.6e6 / speed.tokens * 1e6),
+            memory,
+            speed,
+            run,
+        }
+    }
+
+    /// The same with what was measured: times and memory by these factors.
+    #[must_use]
+    pub fn learned(mut self, factors: &Calibration) -> Self {
+        let speed = factors.apply(&self.speed);
+        let slower = speed.step_ms / self.speed.step_ms;
+        for number in [&mut self.hours, &mut self.usd, &mut self.usd_m_tokens] {
+            *number = number.map(|number| number * slower);
+        }
+        self.speed = speed;
+        self.memory = self.memory.scaled(factors.memory);
+        self
+    }
+
     /// Tokens a second of all its GPUs.
     #[must_use]
     pub fn tokens_per_s(&self) -> f64 {
@@ -82,6 +124,18 @@ impl Choice {
     #[must_use]
     pub fn described(&self) -> String {
         candidate::described(&self.run)
+    }
+
+    /// What it needs of what a GPU has.
+    #[must_use]
+    pub fn memory_in_words(&self) -> String {
+        const GIB: f64 = 1_073_741_824.0;
+        let memory = &self.memory;
+        format!(
+            "{:.1} GiB of {:.1} on each",
+            memory.device / GIB,
+            memory.usable / GIB
+        )
     }
 
     /// Share of the usable memory that is left.
@@ -121,6 +175,34 @@ pub struct Found {
     pub counts: Counts,
 }
 
+impl Found {
+    /// The same with what was measured: times and memory of each choice by the factors of its offer. What no longer fits is
+    /// left out.
+    #[must_use]
+    pub fn learned(
+        mut self,
+        offers: &[Offer],
+        limits: &Limits,
+        of: impl Fn(&Offer, &Run) -> Calibration,
+    ) -> Self {
+        let told = |choice: Choice| {
+            let factors = of(&offers[choice.offer], &choice.run);
+            choice.learned(&factors)
+        };
+        self.choices = self.choices.into_iter().map(told).collect();
+        self.choices.retain(|choice| choice.memory.fits);
+        self.choices
+            .sort_by(|a, b| b.tokens_per_s().total_cmp(&a.tokens_per_s()));
+        if !self.choices.is_empty() {
+            (self.recommended, self.reason) = pareto::recommend(&self.choices, offers, limits);
+        } else if self.recommended.take().is_some() {
+            self.reason =
+                "by the formulas some would fit; by what was measured here none does".into();
+        }
+        self
+    }
+}
+
 /// Searches all layouts on all offers.
 ///
 /// # Errors
@@ -152,7 +234,13 @@ pub fn search(
     let best = pareto::front(&search.kept, offers, held(&base) - base.gpus as f64);
     let mut choices: Vec<Choice> = best
         .iter()
-        .map(|candidate| choice(&search, candidate, offers, steps))
+        .map(|candidate| {
+            let machine = &offers[candidate.offer].machine;
+            let run = search.run(candidate);
+            let memory = memory::memory(&run, machine);
+            let speed = speed::speed(&run, machine);
+            Choice::new(candidate.offer, machine, (run, memory, speed), steps)
+        })
         .collect();
     choices.sort_by(|a, b| a.speed.step_ms.total_cmp(&b.speed.step_ms));
     let (recommended, reason) = pareto::recommend(&choices, offers, limits);
@@ -179,24 +267,6 @@ fn nothing(reason: String, assumptions: Vec<Assumption>) -> Found {
         reason,
         assumptions,
         counts: Counts::default(),
-    }
-}
-
-fn choice(search: &Search, candidate: &Candidate, offers: &[Offer], steps: Option<u64>) -> Choice {
-    let machine = &offers[candidate.offer].machine;
-    let run = search.run(candidate);
-    let speed = speed::speed(&run, machine);
-    let usd_h = machine.usd_h * held(&run);
-    let priced = usd_h > 0.0;
-    let hours = steps.map(|steps| steps as f64 * speed.step_ms / 3.6e6);
-    Choice {
-        offer: candidate.offer,
-        memory: memory::memory(&run, machine),
-        hours,
-        usd: hours.filter(|_| priced).map(|hours| hours * usd_h),
-        usd_m_tokens: priced.then(|| usd_h * speed.step_ms / 3.6e6 / speed.tokens * 1e6),
-        speed,
-        run,
     }
 }
 

@@ -1,47 +1,64 @@
-//! What a search found, as the shapes of a job: for each GPU type and count the fastest choice, with its speed. Which layout
-//! belongs to a shape stays in the choice.
+//! What a search found, as the shapes of a job: the recommended choice, and what is about as good on other GPUs, each with its
+//! speed, and with the plan that the trainer is told and that is held against what is measured.
 
-use antiphon_types::{GpuAmount, Shape, Span};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::search::{Choice, Found, Offer};
+use antiphon_types::training::{Place, Recompute, Sharding};
+use antiphon_types::{Bytes, GpuAmount, Learned, Millis, Shape, ShapePlan, Span, UsdMicros};
+
+use crate::search::{Choice, Found, Limits, Offer};
 
 /// Shapes that a job file may have.
 const MOST: usize = 16;
+/// How much dearer a token may be in a shape than in the recommended one: nobody is to pay three times as much because the
+/// cheap GPUs are taken for an hour.
+const DEARER: f64 = 1.5;
+/// How fast a shape has to be, as a share of the recommended one. The scheduler takes the free shape with the best speed for its
+/// cost, which of one GPU type is always the smallest: what is several times slower would win although nobody wants it.
+const AS_FAST: f64 = 0.7;
 
-/// The shapes, the recommended one first, then by what a token costs. Each with the index of its choice.
+/// The shapes: the recommended one, then the cheapest of each other GPU type and partition that is about as fast, by what a token
+/// costs. Each with the index of its choice.
 #[must_use]
-pub fn shapes(found: &Found, offers: &[Offer]) -> Vec<(Shape, usize)> {
+pub fn shapes(found: &Found, offers: &[Offer], limits: &Limits) -> Vec<(Shape, usize)> {
     let Some(recommended) = found.recommended else {
         return Vec::new();
     };
-    let mut order: Vec<usize> = (0..found.choices.len()).collect();
     let price = |index: usize| {
         let choice = &found.choices[index];
         choice.usd_m_tokens.unwrap_or(f64::INFINITY)
     };
+    let keeps_to_limits = |choice: &Choice| {
+        let within = |most: Option<f64>, is: Option<f64>| {
+            most.is_none_or(|most| is.is_none_or(|is| is <= most))
+        };
+        within(limits.hours, choice.hours) && within(limits.usd, choice.usd)
+    };
+    let pace = found.choices[recommended].tokens_per_s();
+    let will_do = |index: usize| {
+        let choice = &found.choices[index];
+        let affordable = price(index) <= DEARER * price(recommended) || price(index).is_infinite();
+        affordable && keeps_to_limits(choice) && choice.tokens_per_s() >= AS_FAST * pace
+    };
+    let mut order: Vec<usize> = (0..found.choices.len())
+        .filter(|&index| index == recommended || will_do(index))
+        .collect();
     order.sort_by(|&a, &b| {
         (b == recommended)
             .cmp(&(a == recommended))
             .then(price(a).total_cmp(&price(b)))
     });
-    let mut shapes: Vec<(Shape, usize)> = Vec::new();
-    let fastest = found
-        .choices
+    let mut taken = BTreeSet::new();
+    order.retain(|&index| taken.insert(found.choices[index].offer));
+    order.truncate(MOST);
+    let fastest = order
         .iter()
-        .map(Choice::tokens_per_s)
+        .map(|&index| found.choices[index].tokens_per_s())
         .fold(0.0, f64::max);
-    for index in order {
-        let shape = shape(&found.choices[index], offers, fastest);
-        let known = shapes.iter().any(|(other, _)| {
-            (other.gpus, &other.gpu_type, &other.partition)
-                == (shape.gpus, &shape.gpu_type, &shape.partition)
-        });
-        if !known {
-            shapes.push((shape, index));
-        }
-    }
-    shapes.truncate(MOST);
-    shapes
+    order
+        .into_iter()
+        .map(|index| (shape(&found.choices[index], offers, fastest), index))
+        .collect()
 }
 
 fn shape(choice: &Choice, offers: &[Offer], fastest: f64) -> Shape {
@@ -59,11 +76,88 @@ fn shape(choice: &Choice, offers: &[Offer], fastest: f64) -> Shape {
     let speed = (1_000.0 * choice.tokens_per_s() / fastest).round() as u32;
     Shape {
         gpus: GpuAmount::from_gpus(u32::try_from(run.gpus).unwrap_or(u32::MAX)),
-        gpu_type: Some(machine.gpu.name.clone()),
+        gpu_type: Some(offer.gpu_type.clone()),
         partition: offer.partition.clone(),
         span,
         tensor_parallel: if run.tp > 1 { run.tp as u32 } else { 0 },
         speed: speed.clamp(1, 1_000),
         ..Shape::default()
     }
+}
+
+/// The plan of a choice, in integers.
+#[must_use]
+pub fn plan_of(choice: &Choice, offer: &Offer) -> ShapePlan {
+    let (run, speed, memory) = (&choice.run, &choice.speed, &choice.memory);
+    let whole = |value: f64| value.round().clamp(0.0, 1e18) as u64;
+    let bytes = |value: f64| Bytes::new(whole(value));
+    ShapePlan {
+        gpus: GpuAmount::from_gpus(u32::try_from(run.gpus).unwrap_or(u32::MAX)),
+        gpu_type: offer.gpu_type.clone(),
+        partition: offer.partition.clone(),
+        framework: run.profile.framework.name().to_owned(),
+        layout: choice.described(),
+        environment: variables(choice),
+        learned: Learned::default(),
+        step_us: whole(speed.step_ms * 1e3),
+        communication_us: whole(speed.parts.communication() * 1e3),
+        tokens_per_step: whole(speed.tokens),
+        allocated: bytes(memory.allocated),
+        peak: bytes(memory.device),
+        usable: bytes(memory.usable),
+        duration: choice
+            .hours
+            .map(|hours| Millis::from_millis(whole(hours * 3.6e6))),
+        cost: choice
+            .usd
+            .map(|usd| UsdMicros::from_micros(whole(usd * 1e6))),
+    }
+}
+
+/// The layout as variables, under the names that the steps of a ladder use, too.
+fn variables(choice: &Choice) -> BTreeMap<String, String> {
+    let run = &choice.run;
+    let sharding = match run.sharding {
+        Sharding::None => "none",
+        Sharding::Zero1 => "zero1",
+        Sharding::Zero2 => "zero2",
+        Sharding::Zero3 => "zero3",
+    };
+    let recompute = match run.recompute {
+        Recompute::None => "none",
+        Recompute::Modules(_) => "modules",
+        Recompute::PerOperation => "per-operation",
+        Recompute::Layers { .. } => "layers",
+        Recompute::Full => "full",
+    };
+    let mut variables = BTreeMap::from([
+        ("MICRO_BATCH", run.micro.to_string()),
+        ("GRADIENT_ACCUMULATION", run.accumulation.to_string()),
+        ("SHARDING", sharding.to_owned()),
+        ("RECOMPUTE", recompute.to_owned()),
+    ]);
+    for (name, ranks) in [
+        ("TENSOR_PARALLEL", run.tp),
+        ("PIPELINE_PARALLEL", run.pp),
+        ("CONTEXT_PARALLEL", run.cp),
+        ("EXPERT_PARALLEL", run.ep),
+    ] {
+        if ranks > 1 {
+            variables.insert(name, ranks.to_string());
+        }
+    }
+    let away: Vec<&str> = [
+        ("optimizer", run.offload.optimizer),
+        ("parameters", run.offload.parameters),
+    ]
+    .into_iter()
+    .filter_map(|(name, place)| (place != Place::Gpu).then_some(name))
+    .collect();
+    if !away.is_empty() {
+        variables.insert("OFFLOAD", away.join(","));
+    }
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }

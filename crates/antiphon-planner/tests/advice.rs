@@ -251,6 +251,7 @@ fn another_gpu_type_is_named_with_its_price_for_a_token() {
     dear.usd_h = 12.0;
     let plan = plan(&spec, &dear, frameworks()).unwrap();
     let offers = [Offer {
+        gpu_type: String::new(),
         partition: None,
         machine: machine("A100-80GB"),
         gpus: 8,

@@ -215,7 +215,7 @@ proptest! {
     ) {
         let machine = machine(GPUS[gpu]);
         // Layouts that differ in their communication, so that both factors can be told apart.
-        let attempts: Vec<Attempt> = [(1, 1), (8, 1), (8, 4), (4, 2), (2, 1)]
+        let (planned, attempts): (Vec<_>, Vec<_>) = [(1, 1), (8, 1), (8, 4), (4, 2), (2, 1)]
             .into_iter()
             .map(|(tp, nodes)| {
                 let mut spec = TrainingSpec {
@@ -227,24 +227,26 @@ proptest! {
                 spec.layout.gpus = Some(8 * nodes);
                 let planned = speed(&settled(&spec, &machine), &machine);
                 let true_factors = Calibration { compute: factor, communication: between, memory };
-                Attempt {
-                    planned,
+                let attempt = Attempt {
+                    planned_ms: planned.step_ms,
+                    communication_ms: planned.parts.communication(),
                     step_ms: true_factors.step_ms(&planned),
                     peak_bytes: Some((1e9, memory * 1e9)),
-                }
+                };
+                (planned, attempt)
             })
-            .collect();
+            .unzip();
         let found = Calibration::of(&attempts);
         prop_assert!((found.memory - memory).abs() < 1e-9);
-        for attempt in &attempts {
-            let error = (found.step_ms(&attempt.planned) / attempt.step_ms - 1.0).abs();
+        for (planned, attempt) in planned.iter().zip(&attempts) {
+            let error = (found.step_ms(planned) / attempt.step_ms - 1.0).abs();
             prop_assert!(error < 0.3, "{error}: {found:?}");
-            let applied = found.apply(&attempt.planned);
+            let applied = found.apply(planned);
             prop_assert!((applied.parts.sum() - applied.step_ms).abs() < 1e-6 * applied.step_ms);
         }
         let none = Calibration::of(&[]);
         prop_assert_eq!(none, Calibration::default());
-        prop_assert!((none.step_ms(&attempts[0].planned) - attempts[0].planned.step_ms).abs() < 1e-9);
+        prop_assert!((none.step_ms(&planned[0]) - planned[0].step_ms).abs() < 1e-9);
     }
 }
 

@@ -8,10 +8,12 @@ mod cluster;
 mod events;
 mod given;
 mod jobs;
+mod lessons;
 mod loops;
 pub mod model;
 mod origins;
 mod output;
+mod plans;
 mod problem;
 mod render;
 mod series;
@@ -73,6 +75,7 @@ pub(crate) struct Shared {
         cluster::notice,
         cluster::maintenance,
         teams::list,
+        lessons::list,
         cluster::pause,
         cluster::unpause,
         jobs::list,
@@ -119,6 +122,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/nodes/{node}/notice", post(cluster::notice))
         .route("/v1/maintenance", post(cluster::maintenance))
         .route("/v1/teams", get(teams::list))
+        .route("/v1/lessons", get(lessons::list))
         .route("/v1/pause", post(cluster::pause))
         .route("/v1/unpause", post(cluster::unpause))
         .route("/v1/jobs", get(jobs::list).post(jobs::submit))

@@ -254,7 +254,7 @@ impl Executor {
         };
         Some(Launch {
             attempt,
-            spec: as_chosen(job, active),
+            spec: told_its_plan(as_chosen(job, active)),
             launched: active.launched,
             allocation: active.allocation.clone(),
             environment,
@@ -379,6 +379,17 @@ fn as_chosen(job: &Job, active: &Active) -> JobSpec {
         if let Some(shape) = shape.cloned() {
             role.shape = shape;
         }
+    }
+    spec
+}
+
+/// The job with the plan of its shape among its variables; what its user and its ladder say wins.
+fn told_its_plan(mut spec: JobSpec) -> JobSpec {
+    let shape = spec.roles.first().map(|role| &role.shape);
+    let plan = shape.and_then(|shape| spec.plans.iter().find(|plan| plan.is_of(shape)));
+    let variables = plan.map(|plan| plan.environment.clone());
+    for (name, value) in variables.into_iter().flatten() {
+        spec.environment.entry(name).or_insert(value);
     }
     spec
 }

@@ -5,19 +5,24 @@ mod array;
 mod data;
 mod estimate;
 mod form;
+mod plan;
 mod read;
 mod shape;
 mod spec;
 mod time;
+mod train;
 
 pub use data::{AugmentFile, DataFile, ModeName, OriginFile, RulesFile, read_shards};
 pub use estimate::{EstimateFile, IntervalFile};
 pub use form::{
     CheckpointFile, ClassName, JobFile, ProcessesName, Resources, RetryFile, RoleFile, Run,
-    RungFile, SpanName, TrainFile,
+    RungFile, SpanName,
 };
+pub(crate) use plan::framework;
+pub use plan::sentence;
 pub use read::{Format, JobFileError, from_value, read, schema};
-pub use spec::{Context, absolute, to_spec, warnings};
+pub use spec::{Context, Made, absolute, to_spec};
+pub use train::{GpusFile, LayoutName, TrainFile};
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod executor;
 mod fixture;
 mod forecasts;
 pub mod jobfile;
+mod lessons;
 mod recovery;
 mod signal_plane;
 mod start;
@@ -15,6 +16,7 @@ mod tokens;
 mod view;
 
 pub use event_loop::{Accepted, LoopHandle, Refused};
+pub use lessons::{Lesson, Lessons, Site};
 pub use recovery::{AuditReport, LoadError, audit};
 pub use start::{ServerConfig, StartError, Started, start};
 pub use tokens::{TOKEN_FILE, read_token};

@@ -21,6 +21,7 @@ mod draw;
 mod gap;
 mod hang;
 mod interval;
+mod measured;
 mod mix;
 mod names;
 mod progress;

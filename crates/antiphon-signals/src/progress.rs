@@ -63,7 +63,8 @@ impl ProgressRule {
         })
     }
 
-    fn median(&self) -> Option<f64> {
+    /// The median of the last steps in milliseconds.
+    pub(crate) fn median(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.step_ms.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied()

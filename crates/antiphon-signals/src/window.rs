@@ -7,6 +7,7 @@ use antiphon_types::{AttemptId, Bytes, Finding, Millis, Timestamp, Verdict};
 use crate::conclusion::Conclusion;
 use crate::context::Context;
 use crate::convergence::Forecast;
+use crate::measured::MeasuredRule;
 use crate::progress::ProgressRule;
 use crate::provenance::{self, ProvenanceRule};
 use crate::run::RunRules;
@@ -32,6 +33,7 @@ pub struct JobWindow {
     latest: Latest,
     stream: Stream,
     progress: ProgressRule,
+    measured: MeasuredRule,
     shards: ShardRule,
     run: RunRules,
     provenance: ProvenanceRule,
@@ -79,6 +81,7 @@ impl JobWindow {
             latest: Latest::default(),
             stream: Stream::new(),
             progress: ProgressRule::default(),
+            measured: MeasuredRule::default(),
             shards: ShardRule::default(),
             run: RunRules::new(&Context::default()),
             provenance: ProvenanceRule::default(),
@@ -290,6 +293,11 @@ impl JobWindow {
         let step = signal.step.unwrap_or(self.latest.step);
         self.run.step(signal, step, at, &mut said);
         self.conclude(said);
+        if self.context.planned {
+            let median_ms = self.progress.median();
+            let finding = self.measured.observe(self.attempt, signal, median_ms);
+            self.find(finding);
+        }
     }
 
     /// Keeps a step's numbers for people to look at.

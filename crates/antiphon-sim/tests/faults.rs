@@ -382,7 +382,7 @@ fn one_seed_gives_one_digest() {
 fn without_faults_nothing_changes() {
     let (workload, cluster, _) = mixed();
     let finished = run("antiphon", &workload, &cluster, "", 1);
-    expect!["ab7d2d139803be50872984cce9e1918c6ad331dedd87486c43486e468297ec60"]
+    expect!["0552e694b5dcb939b2f86f2f7ccbcc67ee70de762e9ee1e2737c5325519aaaf6"]
         .assert_eq(&finished.digest);
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, Millis, Remedy, Rule};
+use crate::{AttemptId, Measured, Millis, Remedy, Rule};
 
 /// A conclusion of the signal rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub enum Finding {
     },
     /// A rule says what is wrong or what has changed, and what would help.
     Diagnosis(Box<Diagnosis>),
+    /// What an attempt needs, once enough of its steps were seen, and again when that has changed.
+    Measured(Measured),
 }
 
 impl Finding {
@@ -41,6 +43,7 @@ impl Finding {
         match self {
             Self::Progress { attempt, .. } | Self::Idle { attempt, .. } => *attempt,
             Self::Diagnosis(diagnosis) => diagnosis.attempt,
+            Self::Measured(measured) => measured.attempt,
         }
     }
 }

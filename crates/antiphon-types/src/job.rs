@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, Span, Timestamp};
+use crate::{
+    AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, ShapePlan, Span, Timestamp,
+};
 
 /// How urgent a job is; a lower class gives way to a higher one. The derived order puts the most urgent first.
 #[derive(
@@ -119,6 +121,9 @@ pub struct JobSpec {
     /// What to try, in this order, each time it runs out of memory.
     #[serde(default)]
     pub ladder: Vec<Rung>,
+    /// What the planner says of the shapes of a job that says what it trains.
+    #[serde(default)]
+    pub plans: Vec<ShapePlan>,
 }
 
 /// Many jobs from one file: one for each index.

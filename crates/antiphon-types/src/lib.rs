@@ -22,6 +22,7 @@ mod ids;
 mod job;
 pub mod model;
 mod observation;
+mod planned;
 mod policy;
 mod reason;
 mod rejection;
@@ -48,6 +49,7 @@ pub use job::{
 };
 pub use model::ModelShape;
 pub use observation::Observation;
+pub use planned::{Learned, Measured, ShapePlan};
 pub use policy::{Policy, PromoteAfter};
 pub use reason::{BestNode, Holder, WaitReason};
 pub use rejection::Rejection;

@@ -135,6 +135,12 @@ pub(crate) struct PlanArgs {
     /// The config's format [default: found from its content]
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) format: Option<antiphon_import::Format>,
+    /// With what measured attempts have taught the cluster's server; alone: print that
+    #[arg(long, conflicts_with_all = ["batch", "validate"])]
+    pub(crate) learned: bool,
+    /// Also write a page: memory over the step, and what a step's time goes into
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["batch", "search"])]
+    pub(crate) html: Option<PathBuf>,
     /// A model's name, or its `config.json`
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) model: Option<String>,

@@ -15,6 +15,7 @@ mod simulate;
 mod steer;
 mod storm;
 mod submit;
+mod training;
 mod up;
 
 use clap::Parser;
@@ -52,7 +53,7 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
     match cli.command {
         Command::Up(args) => up::run(&target, args),
         Command::Supervise { dir } => Ok(antiphon_backends::local::supervise::run(&dir)),
-        Command::Plan(args) => plan::run(&args),
+        Command::Plan(args) => plan::run(&target, &args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Replay(args) => replay::run(&target, &args),
         Command::Storm(args) => storm::run(&args),

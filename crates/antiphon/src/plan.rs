@@ -2,6 +2,8 @@
 //! row of a table. What is computed stands in `antiphon-planner`, what is read in `antiphon-import`; here are files and words.
 
 mod choices;
+mod learned;
+mod page;
 mod spec;
 mod table;
 mod text;
@@ -14,24 +16,37 @@ use antiphon_planner::answer::Answer;
 use antiphon_planner::profile::{self, Frameworks};
 use antiphon_planner::{PlanError, plan};
 
-use crate::cli::{Exit, PlanArgs};
+use crate::cli::{Exit, PlanArgs, Target};
 use crate::failure::Failure;
-use crate::render::{json, print};
+use crate::render::{json, print, say};
 
 /// Runs `antiphon plan`.
-pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(target: &Target, args: &PlanArgs) -> Result<ExitCode, Failure> {
     let frameworks = frameworks(args)?;
     if let Some(file) = &args.batch {
         return table::batch(file, frameworks);
     }
     if let Some(file) = &args.validate {
-        return table::validate(file, frameworks, args.json);
+        return table::validate(file, frameworks, args.json, args.html.as_deref());
+    }
+    let lessons = args.learned.then(|| learned::lessons(target)).transpose()?;
+    if let Some(lessons) = lessons
+        .as_ref()
+        .filter(|_| args.file.is_none() && args.model.is_none())
+    {
+        learned::show(lessons, args.json);
+        return Ok(ExitCode::SUCCESS);
     }
     if args.search {
-        return choices::run(args, frameworks);
+        return choices::run(args, frameworks, lessons.as_ref());
     }
     let asked = spec::asked(args)?;
     let mut plan = plan(&asked.spec, &asked.machine, frameworks).map_err(failure)?;
+    if let Some(lessons) = &lessons {
+        let (with, told) = learned::applied(plan, lessons);
+        say(&told);
+        plan = with;
+    }
     let advice = advise(&Asked {
         spec: &asked.spec,
         plan: &plan,
@@ -41,10 +56,14 @@ pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode, Failure> {
     });
     plan.assumptions.splice(0..0, asked.assumptions);
     let answer = Answer::of(&plan, &asked.spec.length, &advice);
+    let told = text::answer(&plan, &answer);
+    if let Some(path) = &args.html {
+        page::write(path, &plan, &told)?;
+    }
     if args.json {
         json(&answer);
     } else {
-        print(&text::answer(&plan, &answer));
+        print(&told);
     }
     Ok(if plan.memory.fits {
         ExitCode::SUCCESS

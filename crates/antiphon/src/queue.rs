@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use antiphon_server::api::model::{
-    DeadlineView, ExpectationView, FindingView, JobDetail, JobPage, JobSummary, NodeList, NodeView,
-    ServerStatus, StartView, TeamList, TeamView, WhyView,
+    DeadlineView, ExpectationView, FindingView, JobDetail, JobPage, JobSummary, LearnedView,
+    NodeList, NodeView, PlanView, ServerStatus, StartView, TeamList, TeamView, WhyView,
 };
 use antiphon_types::{Bytes, GpuTime};
 
@@ -176,6 +176,28 @@ pub(crate) fn job(target: &Target, args: &JobArgs) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// The plan of the shape in which the job was measured, else of the one that it prefers.
+fn planned(detail: &JobDetail) -> Option<&PlanView> {
+    let measured = detail.measured.as_ref().and_then(|measured| measured.plan);
+    detail
+        .plans
+        .get(usize::try_from(measured.unwrap_or(0)).ok()?)
+}
+
+fn lessons_told(learned: &LearnedView) -> String {
+    if learned.attempts == 0 {
+        return String::new();
+    }
+    let percent = |permille: u32| (f64::from(permille) - 1e3) / 10.0;
+    format!(
+        "after {} measured attempts: compute {:+.0} %, communication {:+.0} %, memory {:+.0} % of the formulas",
+        learned.attempts,
+        percent(learned.compute_permille),
+        percent(learned.communication_permille),
+        percent(learned.memory_permille),
+    )
+}
+
 fn sheet(detail: &JobDetail) -> String {
     let job = &detail.summary;
     let mut lines = Vec::new();
@@ -262,6 +284,14 @@ fn sheet(detail: &JobDetail) -> String {
             format!("{} held back for it{by}", slot.nodes.join(" "))
         }),
     );
+    if let Some(plan) = planned(detail) {
+        line("planned", plan.sentence.clone());
+        line("", lessons_told(&plan.learned));
+    }
+    if let Some(measured) = &detail.measured {
+        line("measured", measured.sentence.clone().unwrap_or_default());
+        line("advice", measured.suggestion.clone().unwrap_or_default());
+    }
     line("should run", expected(&job.expected));
     line(
         "ends in",

@@ -5,7 +5,7 @@ mod cluster;
 mod compare;
 mod failure;
 mod faults;
-mod files;
+pub(crate) mod files;
 mod jobs;
 mod page;
 mod place;

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use antiphon_server::api::model::{CheckReport, CommandAccepted, JobDetail};
 use antiphon_server::jobfile::{self, Format, JobFile, JobFileError};
-use antiphon_types::JobId;
+use antiphon_types::{JobId, TrainingSpec};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{CheckArgs, Exit, SubmitArgs, Target};
 use crate::client::{Client, escape, new_key, patiently};
 use crate::failure::Failure;
 use crate::render::{self, plain, print, say};
+use crate::training;
 
 /// Pause between two looks at a job that is waited for.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -44,6 +45,9 @@ pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Fai
         let accepted = answer.map_err(|failure| in_job_file(file, failure))?;
         for warning in &accepted.warnings {
             say(&format!("warning: {}: {warning}", plain(&file.name)));
+        }
+        for note in &accepted.notes {
+            say(&format!("{}: {}", plain(&file.name), plain(note)));
         }
         if !args.json {
             let first = accepted.job.as_deref().unwrap_or("");
@@ -162,6 +166,7 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
         beside.as_deref().filter(|_| !from_stdin).unwrap_or(&here),
     );
     inline_shards(&mut file)?;
+    inline_training(&mut file)?;
     Ok(file)
 }
 
@@ -196,6 +201,26 @@ fn inline_shards(file: &mut JobFile) -> Result<(), Failure> {
     for (id, origin) in shards {
         data.origins.entry(id).or_insert(origin);
     }
+    Ok(())
+}
+
+/// Reads the training config that a job file names into the job file, and the `config.json` of its model.
+fn inline_training(file: &mut JobFile) -> Result<(), Failure> {
+    let Some(train) = &mut file.train else {
+        return Ok(());
+    };
+    let mut spec = match &train.config {
+        None => TrainingSpec::default(),
+        Some(config) => training::config(Path::new(config), None)?,
+    };
+    let model = train.model.take_if(|model| model.ends_with(".json"));
+    match (&train.config, &model) {
+        (None, None) => return Ok(()),
+        (_, Some(path)) => spec.model = training::model(path)?,
+        (Some(_), None) => (),
+    }
+    let spec = serde_json::to_value(&spec).expect("a training spec is plain data");
+    train.spec = Some(spec);
     Ok(())
 }
 

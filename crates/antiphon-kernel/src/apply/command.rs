@@ -225,6 +225,7 @@ fn new_job(state: &mut State, id: JobId, spec: &JobSpec, array: Option<ArrayMemb
         idle: None,
         checkpoint: None,
         progress: None,
+        measured: None,
         steering: Steering::default(),
         makes_data_for: None,
         directives: Vec::new(),

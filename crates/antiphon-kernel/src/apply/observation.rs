@@ -13,7 +13,9 @@ use super::steer;
 use crate::capacity::{Capacity, NodeId};
 use crate::expect::{by_report, ends, speed_of};
 use crate::index::{NEVER, Tenant, by_type, place};
-use crate::jobs::{Active, IdleRecord, JobState, Progress, StopPhase, TaskPhase};
+use crate::jobs::{
+    Active, IdleRecord, Job, JobState, MeasuredRecord, Progress, StopPhase, TaskPhase,
+};
 use crate::state::{Node, State};
 use crate::table::Jobs;
 
@@ -369,6 +371,12 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             progressed(state, id, progress);
         }
         Finding::Diagnosis(diagnosis) => steer::diagnosed(state, diagnosis),
+        Finding::Measured(measured) => state.change(id, |job| {
+            job.measured = Some(MeasuredRecord {
+                plan: planned_as(job),
+                measured: *measured,
+            });
+        }),
         Finding::Idle {
             utilization_percent,
             since,
@@ -382,6 +390,18 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             });
         }),
     }
+}
+
+/// Which of the job's plans is that of the shape in which it runs.
+fn planned_as(job: &Job) -> Option<u32> {
+    let role = job.spec.roles.first()?;
+    // Where nothing was chosen, the preferred one was taken.
+    let chosen = job.state.active()?.terms.shapes.first().copied();
+    let shape = role
+        .shapes()
+        .nth(usize::try_from(chosen.unwrap_or(0)).ok()?)?;
+    let index = job.spec.plans.iter().position(|plan| plan.is_of(shape))?;
+    u32::try_from(index).ok()
 }
 
 /// Takes a report of progress in: when the run ends, and whether it is to be left alone until then.

@@ -445,6 +445,7 @@ fn cheaper(asked: &Asked) -> Option<Advice> {
 fn here(asked: &Asked, spec: &TrainingSpec, least: u64, most: u64) -> Option<Vec<Choice>> {
     let offers = [Offer {
         partition: None,
+        gpu_type: asked.plan.machine.gpu.name.clone(),
         machine: asked.plan.machine.clone(),
         gpus: most,
     }];

@@ -126,7 +126,7 @@ pub(super) fn recommend(
             100.0 * (DEARER - 1.0),
             told(cheapest),
             100.0 * (1.0 - price(cheapest) / price(best)),
-            choices[cheapest].speed.step_ms / choices[best].speed.step_ms,
+            choices[best].tokens_per_s() / choices[cheapest].tokens_per_s(),
         )
     };
     (Some(best), reason)

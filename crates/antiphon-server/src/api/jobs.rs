@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLockReadGuard};
 
 use antiphon_kernel::{Job, JobState, State as KernelState, admit, explain, repeated};
-use antiphon_types::{Command, CommandId, Direct, JobId, JobSpec, Rejection};
+use antiphon_types::{Command, CommandId, Direct, JobId, Rejection};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -16,7 +16,8 @@ use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, Job
 use super::problem::Fault;
 use super::{Shared, now};
 use super::{given, render, why as told_why};
-use crate::jobfile::{self, Context};
+use crate::jobfile::{self, Context, Made};
+use crate::lessons::Site;
 
 /// Jobs on one page, at most.
 const PAGE_MAX: usize = 1_000;
@@ -138,10 +139,15 @@ pub(crate) async fn submit(
             job: first.job.map(|job| job.to_string()),
             repeated: true,
             warnings: Vec::new(),
+            notes: Vec::new(),
         };
         return Ok((StatusCode::OK, Json(accepted)));
     }
-    let (spec, warnings) = read(&shared, value)?;
+    let Made {
+        spec,
+        warnings,
+        notes,
+    } = read(&shared, value)?;
     let subject = format!("job `{}`", spec.name);
     shared
         .backend
@@ -155,6 +161,7 @@ pub(crate) async fn submit(
         .await
         .map_err(|fault| fault.about(&subject))?;
     accepted.warnings = warnings;
+    accepted.notes = notes;
     accepted.jobs = made(
         &shared,
         accepted.job.as_deref().and_then(|id| id.parse().ok()),
@@ -182,7 +189,11 @@ pub(crate) async fn check(
     body: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<CheckReport>, Fault> {
     let Json(value) = body?;
-    let (spec, warnings) = read(&shared, value)?;
+    let Made {
+        spec,
+        warnings,
+        notes,
+    } = read(&shared, value)?;
     let subject = format!("job `{}`", spec.name);
     shared
         .backend
@@ -195,7 +206,9 @@ pub(crate) async fn check(
             spec: Box::new(spec.clone()),
         };
         admit(&state, &command)?;
-        Ok(told_why::check(&state, &spec, warnings, correct))
+        let mut report = told_why::check(&state, &spec, warnings, correct);
+        report.sentences.extend(notes);
+        Ok(report)
     };
     let report: Result<CheckReport, Rejection> = shared.forecasts.ask(&shared.view, report).await?;
     report
@@ -203,7 +216,7 @@ pub(crate) async fn check(
         .map_err(|rejection| Fault::from(rejection).about(&subject))
 }
 
-fn read(shared: &Shared, value: Value) -> Result<(JobSpec, Vec<String>), Fault> {
+fn read(shared: &Shared, value: Value) -> Result<Made, Fault> {
     let file = jobfile::from_value(value)?;
     let state = shared.view.state();
     let team = file.team.as_deref().unwrap_or("default").to_owned();
@@ -217,15 +230,15 @@ fn read(shared: &Shared, value: Value) -> Result<(JobSpec, Vec<String>), Fault> 
             None => members_of(&state, &team, name),
         }
     };
-    let spec = jobfile::to_spec(
+    Ok(jobfile::to_spec(
         &file,
         &Context {
             user: &shared.user,
             now: now(),
             find: &find,
+            site: &|| Site::of(&state),
         },
-    )?;
-    Ok((spec, jobfile::warnings(&file)))
+    )?)
 }
 
 fn newest_named(state: &KernelState, team: &str, name: &str) -> Option<JobId> {
@@ -434,6 +447,7 @@ async fn run_as(
         jobs: 0,
         repeated: accepted.repeated,
         warnings: Vec::new(),
+        notes: Vec::new(),
     })
 }
 

@@ -174,6 +174,12 @@ pub struct JobDetail {
     pub checkpoint_dir: Option<String>,
     /// What is trained, as the user describes it.
     pub train: BTreeMap<String, String>,
+    /// What the planner says of its shapes, the preferred one first; nothing where it does not say what it trains.
+    #[serde(default)]
+    pub plans: Vec<PlanView>,
+    /// What its newest attempt was measured to need.
+    #[serde(default)]
+    pub measured: Option<MeasuredView>,
     /// Jobs it waits for.
     pub after: Vec<String>,
     /// Time between SIGTERM and SIGKILL, in milliseconds.
@@ -200,6 +206,101 @@ pub struct JobDetail {
     pub shards: Vec<ShardView>,
     /// Newest numbers of the training loop.
     pub signals: Option<SignalsView>,
+}
+
+/// What the planner says of one shape.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PlanView {
+    /// GPUs, in thousandths.
+    pub gpus_thousandths: u64,
+    /// Their type, as the cluster calls it.
+    pub gpu_type: String,
+    /// The partition, where the shape names one.
+    pub partition: Option<String>,
+    /// Whose habits were planned with.
+    pub framework: String,
+    /// How the work is split, in words.
+    pub layout: String,
+    /// The same as variables that the trainer finds.
+    pub environment: BTreeMap<String, String>,
+    /// Microseconds of a step.
+    pub step_us: u64,
+    /// Of them, those that wait for what travels between GPUs.
+    pub communication_us: u64,
+    /// Tokens of a step, over all GPUs.
+    pub tokens_per_step: u64,
+    /// Bytes of the fullest GPU that tensors take at the peak.
+    pub allocated_bytes: u64,
+    /// Bytes that the driver shows there.
+    pub peak_bytes: u64,
+    /// Bytes of a GPU that a process can get.
+    pub usable_bytes: u64,
+    /// How long the whole run takes in milliseconds, where its length is known.
+    pub duration_ms: Option<u64>,
+    /// What it costs, in millionths of a US dollar.
+    pub cost_usd_micros: Option<u64>,
+    /// What attempts on this cluster have taught, already in the numbers.
+    pub learned: LearnedView,
+    /// All this in a sentence.
+    pub sentence: String,
+}
+
+/// Factors on what formulas say, in thousandths, and what they are taken from.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LearnedView {
+    /// Measured attempts.
+    pub attempts: u32,
+    /// On what a GPU does alone.
+    pub compute_permille: u32,
+    /// On what travels between GPUs.
+    pub communication_permille: u32,
+    /// On memory that tensors take.
+    pub memory_permille: u32,
+}
+
+/// What an attempt was measured to need.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct MeasuredView {
+    /// The attempt.
+    pub attempt: String,
+    /// Steps that were measured.
+    pub steps: u64,
+    /// Microseconds of the median step.
+    pub step_us: u64,
+    /// Bytes that tensors took at the peak on the fullest GPU, where its trainer told.
+    pub allocated_bytes: Option<u64>,
+    /// The place in `plans` of the shape in which it ran.
+    pub plan: Option<u32>,
+    /// Measured against planned, in a sentence.
+    pub sentence: Option<String>,
+    /// What it could ask for instead, where it holds far more than it uses.
+    pub suggestion: Option<String>,
+}
+
+/// What attempts have taught the planner.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LessonList {
+    /// One for each GPU type and framework.
+    pub lessons: Vec<LessonView>,
+}
+
+/// What attempts of one kind have taught the planner.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LessonView {
+    /// The GPU type, as the planner's catalog calls it.
+    pub gpu_type: String,
+    /// The framework.
+    pub framework: String,
+    /// The factors.
+    pub factors: LearnedView,
+    /// Median error of a step's time by the formulas alone, as a share.
+    pub step_error_before: f64,
+    /// The same with the factors.
+    pub step_error_after: f64,
+    /// Median error of memory by the formulas alone, where trainers told it.
+    pub memory_error_before: Option<f64>,
+    /// The same with the factors.
+    pub memory_error_after: Option<f64>,
 }
 
 /// A role of a job.
@@ -707,6 +808,9 @@ pub struct CommandAccepted {
     pub repeated: bool,
     /// What the sender should know all the same.
     pub warnings: Vec<String>,
+    /// What the planner chose for it.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// What a job file would do if it were submitted now.

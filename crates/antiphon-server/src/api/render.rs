@@ -16,6 +16,7 @@ use super::model::{
     ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
     JobSummary, RoleView, ShardView, SignalsView, StartView, TaskView,
 };
+use super::plans;
 use super::series::convergence;
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
 use super::{Shared, now};
@@ -164,6 +165,8 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
             .as_ref()
             .map(|checkpoint| checkpoint.dir.clone()),
         train: job.spec.train.clone(),
+        plans: plans::plans(job),
+        measured: plans::measured(job),
         after: job.spec.after.iter().map(ToString::to_string).collect(),
         grace_ms: job.spec.grace.as_millis(),
         checkpoint: job.checkpoint.as_ref().map(checkpoint),

@@ -219,6 +219,7 @@ fn context(shared: &Shared, attempt: AttemptId, rows_before: Option<u32>) -> Con
             .iter()
             .map(nats)
             .collect(),
+        planned: !job.spec.plans.is_empty(),
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::{AugmentFile, DataFile, RulesFile};
 use super::estimate::EstimateFile;
+use super::train::TrainFile;
 
 /// A job, as a user writes it.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -80,7 +81,7 @@ pub struct JobFile {
     /// How more data is made, by method.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub augment: BTreeMap<String, AugmentFile>,
-    /// What is trained. Shown to people; `resources` decides what the job gets.
+    /// What is trained. Without `resources` the planner makes the job's shapes of it; with them it says whether they will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainFile>,
 }
@@ -262,25 +263,4 @@ pub struct RetryFile {
     /// The longest wait. Default: `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_max: Option<String>,
-}
-
-/// What is trained.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TrainFile {
-    /// The model's name or path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// `full`, `lora`, `dpo` and the like.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<String>,
-    /// The optimizer's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub optimizer: Option<String>,
-    /// Tokens of one sequence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sequence_length: Option<u32>,
-    /// Tokens to train on, like `200M`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<String>,
 }

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use antiphon_types::{
     CheckpointSpec, Class, JobId, JobSpec, KeepSpec, Millis, Rejection, RetrySpec, Role, Rung,
-    Timestamp,
+    Shape, Timestamp,
 };
 
 use super::array::array;
 use super::data::{data, hang_after, rules};
 use super::estimate::estimate;
-use super::form::{CheckpointFile, ClassName, JobFile, Run, RungFile, TrainFile};
+use super::form::{CheckpointFile, ClassName, JobFile, Run, RungFile};
+use super::plan::{self, Planned};
 use super::read::JobFileError;
 use super::shape::{gpu_amount, shapes};
 use super::time::{span, window};
+use super::train::TrainFile;
+use crate::lessons::Site;
 
 /// Name of the role of a job that has only one.
 const ROLE: &str = "trainer";
@@ -34,13 +37,26 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// Finds a job by name or id; all members of an array by the array's name; none where there is none.
     pub find: &'a dyn Fn(&str) -> Vec<JobId>,
+    /// What a plan sees of the cluster; asked only where something is to be planned.
+    pub site: &'a dyn Fn() -> Site,
+}
+
+/// A job, and what its sender should know though nothing is wrong.
+#[derive(Debug)]
+pub struct Made {
+    /// The job.
+    pub spec: JobSpec,
+    /// In sentences.
+    pub warnings: Vec<String>,
+    /// What the planner chose, and why.
+    pub notes: Vec<String>,
 }
 
 /// Turns a job file into a job. Paths have to be absolute by now: [`absolute`] makes them so.
 ///
 /// # Errors
 /// The first thing that its writer has to change.
-pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFileError> {
+pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<Made, JobFileError> {
     name("name", &file.name)?;
     let team = file.team.as_deref().unwrap_or("default");
     name("team", team)?;
@@ -54,7 +70,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
         None => None,
     };
     environment("run.environment", &run.environment)?;
-    let roles = roles(file, &run)?;
+    let (roles, planned) = roles(file, &run, context)?;
     processes_can_take(&roles, &run.environment)?;
     let (deadline, not_before) = window(
         file.deadline.as_deref(),
@@ -62,7 +78,13 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
         context.now,
     )?;
     let retry = file.retry.clone().unwrap_or_default();
-    Ok(JobSpec {
+    let mut warnings = warnings(file, &roles);
+    warnings.extend(planned.warnings);
+    let ladder = match &file.ladder[..] {
+        [] => planned.ladder,
+        steps => ladder(steps)?,
+    };
+    let spec = JobSpec {
         name: file.name.clone(),
         team: team.to_owned(),
         user: context.user.to_owned(),
@@ -104,15 +126,25 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<JobSpec, JobFile
         data: data(file.data.as_ref(), &file.augment, file.rules.as_ref())?,
         rules: rules(file.rules.as_ref()),
         hang_after: hang_after(file.rules.as_ref())?,
-        train: file.train.as_ref().map(described).unwrap_or_default(),
+        train: file
+            .train
+            .as_ref()
+            .map(TrainFile::described)
+            .unwrap_or_default(),
         priority: file.priority.unwrap_or(0),
         not_before,
         deadline,
         held: file.held.unwrap_or(false),
         array: array(file.array.as_deref())?,
         resources: shared(file)?,
-        estimate: estimate(file.estimate.as_ref())?,
-        ladder: ladder(&file.ladder)?,
+        estimate: estimate(file.estimate.as_ref())?.or(planned.estimate),
+        ladder,
+        plans: planned.plans,
+    };
+    Ok(Made {
+        spec,
+        warnings,
+        notes: planned.notes,
     })
 }
 
@@ -129,6 +161,15 @@ pub fn absolute(file: &mut JobFile, dir: &std::path::Path) {
     if let Some(path) = file.data.as_mut().and_then(|data| data.shards.as_mut()) {
         *path = tidy(&dir.join(&*path));
     }
+    if let Some(train) = &mut file.train {
+        let model = train
+            .model
+            .as_mut()
+            .filter(|model| model.ends_with(".json"));
+        for path in train.config.as_mut().into_iter().chain(model) {
+            *path = tidy(&dir.join(&*path));
+        }
+    }
     run.workdir = Some(tidy(&workdir));
 }
 
@@ -141,22 +182,17 @@ fn tidy(path: &std::path::Path) -> String {
 }
 
 /// What the sender of a job file should know, though nothing is wrong with it.
-#[must_use]
-pub fn warnings(file: &JobFile) -> Vec<String> {
+fn warnings(file: &JobFile, roles: &[Role]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if file.train.is_some() {
-        let what = "`[train]` is shown to people only: `[resources]` decides what the job gets";
+    if file.train.is_some() && !file.roles.is_empty() {
+        let what = "`[train]` of a job with several roles is shown to people only: each role's `resources` decide what it gets";
         warnings.push(what.to_owned());
     }
-    if file.checkpoint.is_none() && !matches!(file.class, Some(ClassName::Service)) {
+    let service = matches!(file.class, Some(ClassName::Service));
+    let has_gpus = roles.iter().any(|role| !role.shape.gpus.is_zero());
+    if file.checkpoint.is_none() && !service && has_gpus {
         let what = "no `[checkpoint] dir`: what the job has done is lost if it is preempted";
-        if file
-            .resources
-            .as_ref()
-            .is_some_and(|resources| resources.gpus > 0.0)
-        {
-            warnings.push(what.to_owned());
-        }
+        warnings.push(what.to_owned());
     }
     warnings
 }
@@ -170,7 +206,11 @@ const fn class(name: Option<ClassName>) -> Class {
     }
 }
 
-fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
+fn roles(
+    file: &JobFile,
+    run: &Run,
+    context: &Context<'_>,
+) -> Result<(Vec<Role>, Planned), JobFileError> {
     let missing = |what: &str, help: &str| JobFileError {
         code: "AP0203",
         at: String::new(),
@@ -184,19 +224,30 @@ fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
                 "add `[run]` with `command = [\"python\", \"train.py\"]`",
             ));
         }
-        let Some(resources) = &file.resources else {
-            return Err(missing(
-                "`[resources]` is missing",
-                "add `[resources]` with `gpus = 8`, or `gpus = 0` for a job on CPUs",
-            ));
+        let (shape, alternatives, planned) = match (&file.resources, &file.train) {
+            (None, None) => {
+                return Err(missing(
+                    "`[resources]` is missing",
+                    "add `[resources]` with `gpus = 8`, or `gpus = 0` for a job on CPUs; or `[train]` with what it trains, and the planner says what it needs",
+                ));
+            }
+            (None, Some(train)) => plan::made(train, &(context.site)())?,
+            (Some(resources), train) => {
+                let (shape, alternatives) = shapes("resources", resources)?;
+                let all: Vec<&Shape> = std::iter::once(&shape).chain(&alternatives).collect();
+                let planned = train.as_ref().map_or_else(Planned::default, |train| {
+                    plan::held_against(train, &all, &(context.site)())
+                });
+                (shape, alternatives, planned)
+            }
         };
-        let (shape, alternatives) = shapes("resources", resources)?;
-        return Ok(vec![Role {
+        let role = Role {
             name: ROLE.into(),
             command: run.command.clone(),
             shape,
             alternatives,
-        }]);
+        };
+        return Ok((vec![role], planned));
     }
     if file.resources.is_some() || !run.command.is_empty() {
         return Err(JobFileError {
@@ -206,7 +257,8 @@ fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
             help: "give each role its own `command` and `resources`".into(),
         });
     }
-    file.roles
+    let roles = file
+        .roles
         .iter()
         .map(|(role, spec)| {
             name("roles", role)?;
@@ -228,7 +280,8 @@ fn roles(file: &JobFile, run: &Run) -> Result<Vec<Role>, JobFileError> {
                 alternatives,
             })
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok((roles, Planned::default()))
 }
 
 fn name(at: &str, text: &str) -> Result<(), JobFileError> {
@@ -429,21 +482,4 @@ fn ladder(steps: &[RungFile]) -> Result<Vec<Rung>, JobFileError> {
         })
     };
     steps.iter().enumerate().map(rung).collect()
-}
-
-fn described(train: &TrainFile) -> BTreeMap<String, String> {
-    let pairs = [
-        ("model", train.model.clone()),
-        ("method", train.method.clone()),
-        ("optimizer", train.optimizer.clone()),
-        (
-            "sequence_length",
-            train.sequence_length.map(|tokens| tokens.to_string()),
-        ),
-        ("tokens", train.tokens.clone()),
-    ];
-    pairs
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-        .collect()
 }

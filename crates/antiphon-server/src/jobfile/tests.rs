@@ -1,6 +1,7 @@
 //! Job files that are right and wrong, and what is said about them.
 
 use super::*;
+use crate::lessons::Site;
 use antiphon_types::{
     Bytes, Class, Estimate, GpuAmount, JobId, JobSpec, KeepSpec, Millis, Processes, Span, Timestamp,
 };
@@ -22,10 +23,11 @@ fn spec(text: &str) -> Result<JobSpec, JobFileError> {
         user: "someone",
         now: NOW,
         find: &find,
+        site: &Site::default,
     };
     let mut file = read(text, Format::Toml)?;
     absolute(&mut file, std::path::Path::new("/home/someone"));
-    to_spec(&file, &context)
+    to_spec(&file, &context).map(|made| made.spec)
 }
 
 /// A whole file from what is special in it: keys of the top, then of `[resources]`, then further tables.
@@ -79,7 +81,7 @@ fn wrong_files_say_what_where_and_what_to_do() {
         ),
         (
             "name = \"a\"\n[run]\ncommand = [\"x\"]",
-            "[AP0203] `[resources]` is missing; add `[resources]` with `gpus = 8`, or `gpus = 0` for a job on CPUs",
+            "[AP0203] `[resources]` is missing; add `[resources]` with `gpus = 8`, or `gpus = 0` for a job on CPUs; or `[train]` with what it trains, and the planner says what it needs",
         ),
         (
             "name = \"a\"\n[resources]\ngpus = 1\n[run]\ncommand = [\"x\"]\ngrace = \"60\"",

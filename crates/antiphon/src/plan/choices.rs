@@ -6,18 +6,30 @@ use antiphon_planner::answer::zero_stage;
 use antiphon_planner::profile::Frameworks;
 use antiphon_planner::search::{Found, Limits, Offer, search};
 use antiphon_planner::{Machine, catalog};
+use antiphon_server::api::model::LessonList;
 use serde::Serialize;
 
-use super::{failure, spec};
+use super::{failure, learned, spec};
 use crate::cli::{Exit, PlanArgs};
 use crate::failure::Failure;
 use crate::render::{json, print, table};
 
 /// Runs the search and prints what it found.
-pub(super) fn run(args: &PlanArgs, frameworks: &'static Frameworks) -> Result<ExitCode, Failure> {
+pub(super) fn run(
+    args: &PlanArgs,
+    frameworks: &'static Frameworks,
+    lessons: Option<&LessonList>,
+) -> Result<ExitCode, Failure> {
     let asked = spec::asked(args)?;
     let offers = offers(args)?;
-    let found = search(&asked.spec, &offers, &limits(args)?, frameworks).map_err(failure)?;
+    let limits = limits(args)?;
+    let mut found = search(&asked.spec, &offers, &limits, frameworks).map_err(failure)?;
+    if let Some(lessons) = lessons {
+        found = found.learned(&offers, &limits, |offer, run| {
+            let framework = run.profile.framework.name();
+            learned::factors(lessons, &offer.machine.gpu.name, framework)
+        });
+    }
     if args.json {
         json(&Answer::of(&found, &offers));
     } else {
@@ -38,6 +50,7 @@ pub(super) fn offers(args: &PlanArgs) -> Result<Vec<Offer>, Failure> {
     let most = limits(args).map_or(u64::MAX, |limits| limits.gpus_max);
     let of = |machine: Machine| Offer {
         partition: None,
+        gpu_type: machine.gpu.name.clone(),
         machine,
         gpus: most.min(1 << 14),
     };

@@ -1,22 +1,20 @@
 //! What is asked: a config file with options over it, and the hardware to plan for. Reads files; plans nothing.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
-use antiphon_planner::search::Offer;
-use antiphon_planner::{Assumption, Machine, catalog};
+use antiphon_planner::search::{self, Offer};
+use antiphon_planner::{Assumption, Machine, catalog, words};
 use antiphon_types::model::Linear;
 use antiphon_types::training::{
-    Framework, Lora, Method, Model, Optimizer, Quantization, Recompute, Sharding, Task,
-    TrainingSpec,
+    Framework, Method, Optimizer, Quantization, Recompute, Sharding, Task, TrainingSpec,
 };
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
 use super::failure;
 use crate::cli::{Exit, PlanArgs};
 use crate::failure::Failure;
 use crate::render::say;
+use crate::training;
 
 /// What is to be planned, and on what.
 pub(super) struct Asked {
@@ -29,7 +27,7 @@ pub(super) struct Asked {
 /// Reads what is asked.
 pub(super) fn asked(args: &PlanArgs) -> Result<Asked, Failure> {
     let mut spec = match &args.file {
-        Some(file) => imported(file, args)?,
+        Some(file) => training::config(file, args.format)?,
         None if args.model.is_some() => TrainingSpec::default(),
         None => {
             return Err(Failure::new(Exit::Usage, "AP0727", "there is nothing to plan")
@@ -47,53 +45,13 @@ pub(super) fn asked(args: &PlanArgs) -> Result<Asked, Failure> {
     })
 }
 
-fn imported(file: &Path, args: &PlanArgs) -> Result<TrainingSpec, Failure> {
-    let text = read(file)?;
-    let name = file
-        .file_name()
-        .map_or_else(String::new, |name| name.to_string_lossy().into());
-    let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
-    // A config names others by a path from its own folder, or from where its tool is started.
-    let mut beside = |path: &str| {
-        fs::read_to_string(folder.join(path))
-            .or_else(|_| fs::read_to_string(path))
-            .ok()
-    };
-    let imported =
-        antiphon_import::training(&text, &name, args.format, &mut beside).map_err(|error| {
-            Failure::new(Exit::Refused, error.code(), error.to_string())
-                .why(error.why())
-                .help(error.help())
-        })?;
-    for warning in &imported.warnings {
-        say(&format!("warning: {warning}"));
-    }
-    Ok(imported.spec)
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file).map_err(|error| {
-        Failure::new(
-            Exit::Usage,
-            "AP0728",
-            format!("`{}` can't be read", file.display()),
-        )
-        .why(error.to_string())
-        .help("give a file that is there and that you may read")
-    })
-}
-
 /// Options win over the file.
 fn override_with(spec: &mut TrainingSpec, args: &PlanArgs) -> Result<(), Failure> {
     if let Some(model) = &args.model {
-        spec.model = model_of(model)?;
+        spec.model = training::model(model)?;
     }
     if let Some(task) = &args.task {
-        spec.task = word::<Task>(
-            "--task",
-            task,
-            "pretrain, sft, dpo, orpo, kto, reward-model, ppo, grpo",
-        )?;
+        spec.task = word::<Task>("--task", task, words::TASKS)?;
     }
     if let Some(method) = &args.method {
         (spec.method, spec.quantization) = method_of(method, args)?;
@@ -102,7 +60,7 @@ fn override_with(spec: &mut TrainingSpec, args: &PlanArgs) -> Result<(), Failure
         spec.optimizer = Some(word::<Optimizer>(
             "--optimizer",
             optimizer,
-            "adam-w, adam-w-fused, adam-w8bit, adam-w4bit, paged-adam-w, paged-adam-w8bit, adafactor, lion, lion8bit, sophia, prodigy, muon, sgd, sgd-momentum, lomo",
+            words::OPTIMIZERS,
         )?);
     }
     if let Some(name) = &args.framework {
@@ -113,11 +71,7 @@ fn override_with(spec: &mut TrainingSpec, args: &PlanArgs) -> Result<(), Failure
         spec.framework = Some(word::<Framework>("--framework", name, &names.join(", "))?);
     }
     if let Some(sharding) = &args.sharding {
-        spec.layout.sharding = Some(word::<Sharding>(
-            "--sharding",
-            sharding,
-            "none, zero1, zero2, zero3",
-        )?);
+        spec.layout.sharding = Some(word::<Sharding>("--sharding", sharding, words::SHARDINGS)?);
     }
     if let Some(recompute) = &args.recompute {
         spec.recompute = Some(word::<Recompute>(
@@ -158,72 +112,24 @@ fn override_with(spec: &mut TrainingSpec, args: &PlanArgs) -> Result<(), Failure
     Ok(())
 }
 
-fn model_of(name: &str) -> Result<Model, Failure> {
-    if !name.ends_with(".json") {
-        return Ok(Model::Named(name.into()));
-    }
-    let config = antiphon_import::model_config(&read(Path::new(name))?, name).map_err(|error| {
-        Failure::new(Exit::Refused, error.code(), error.to_string())
-            .why(error.why())
-            .help(error.help())
-    })?;
-    for warning in &config.warnings {
-        say(&format!("warning: {warning}"));
-    }
-    Ok(Model::Shape(Box::new(config.shape)))
-}
-
 fn method_of(name: &str, args: &PlanArgs) -> Result<(Method, Option<Quantization>), Failure> {
+    const TARGETS: &str =
+        "all, q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head";
     let targets = match args.targets.as_deref() {
         None => Vec::new(),
         Some("all") => Linear::BLOCK.to_vec(),
         Some(names) => names
             .split(',')
-            .map(|name| {
-                word::<Linear>(
-                    "--targets",
-                    name.trim(),
-                    "all, q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
-                )
-            })
+            .map(|name| word::<Linear>("--targets", name.trim(), TARGETS))
             .collect::<Result<_, _>>()?,
     };
-    let lora = |dora| {
-        Method::Lora(Lora {
-            rank: args.rank.unwrap_or(16),
-            targets: targets.clone(),
-            dora,
-            ..Lora::default()
-        })
-    };
-    Ok(match name {
-        "full" => (Method::Full, None),
-        "lora" => (lora(false), None),
-        "dora" => (lora(true), None),
-        "qlora" => (lora(false), Some(Quantization::Nf4)),
-        "prefix-tuning" => (Method::PrefixTuning { tokens: 20 }, None),
-        "prompt-tuning" => (Method::PromptTuning { tokens: 20 }, None),
-        "p-tuning" => (
-            Method::PTuning {
-                tokens: 20,
-                hidden: 128,
-            },
-            None,
-        ),
-        other => {
-            return Err(unknown_word(
-                "--method",
-                other,
-                "full, lora, qlora, dora, prefix-tuning, prompt-tuning, p-tuning",
-            ));
-        }
-    })
+    words::method(name, args.rank, targets)
+        .ok_or_else(|| unknown_word("--method", name, words::METHODS))
 }
 
 /// Reads one of a closed set of words.
-fn word<T: DeserializeOwned>(option: &str, text: &str, known: &str) -> Result<T, Failure> {
-    serde_json::from_value(serde_json::Value::String(text.into()))
-        .map_err(|_| unknown_word(option, text, known))
+fn word<'a, T: Deserialize<'a>>(option: &str, text: &'a str, known: &str) -> Result<T, Failure> {
+    words::word(text).ok_or_else(|| unknown_word(option, text, known))
 }
 
 pub(super) fn unknown_word(option: &str, text: &str, known: &str) -> Failure {
@@ -237,34 +143,14 @@ pub(super) fn unknown_word(option: &str, text: &str, known: &str) -> Failure {
 
 /// Reads `8`, `200M`, `1.5B`.
 pub(super) fn count(option: &str, text: &str) -> Result<u64, Failure> {
-    let (digits, scale) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
-        Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
-        Some('b' | 'B' | 'g' | 'G') => (&text[..text.len() - 1], 1e9),
-        Some('t' | 'T') => (&text[..text.len() - 1], 1e12),
-        _ => (text, 1.0),
-    };
-    let number = digits
-        .parse::<f64>()
-        .ok()
-        .map(|value| (value * scale).round());
-    match number {
-        Some(number) if (1.0..1e18).contains(&number) =>
-        {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "in range, as just checked"
-            )]
-            Ok(number as u64)
-        }
-        _ => Err(Failure::new(
+    words::count(text).ok_or_else(|| {
+        Failure::new(
             Exit::Usage,
             "AP0729",
             format!("`{option} {text}` is not a count"),
         )
-        .help("give a whole number of at least 1, as 8, 4096, 200M or 1.5B")),
-    }
+        .help("give a whole number of at least 1, as 8, 4096, 200M or 1.5B")
+    })
 }
 
 fn machine(args: &PlanArgs, assumptions: &mut Vec<Assumption>) -> Result<Machine, Failure> {
@@ -328,46 +214,8 @@ pub(super) fn offers(file: &Path, wanted: Option<&str>) -> Result<Vec<Offer>, Fa
     let cluster = crate::cluster_file::read(file, None)?;
     let wanted =
         wanted.map(|name| catalog::accelerator(name).map_or(name, |gpu| gpu.name.as_str()));
-    let mut offers: Vec<Offer> = Vec::new();
-    let mut unknown = BTreeSet::new();
-    for node in cluster.nodes.iter().filter(|node| node.gpus > 0) {
-        let Ok(gpu) = catalog::accelerator(&node.gpu_type) else {
-            unknown.insert(node.gpu_type.as_str());
-            continue;
-        };
-        if wanted.is_some_and(|wanted| wanted != gpu.name) {
-            continue;
-        }
-        let partition = (!node.partition.is_empty()).then(|| node.partition.clone());
-        let same =
-            |offer: &&mut Offer| offer.machine.gpu.name == gpu.name && offer.partition == partition;
-        if let Some(offer) = offers.iter_mut().find(same) {
-            offer.gpus += u64::from(node.gpus);
-            continue;
-        }
-        let mut machine = Machine::usual(gpu);
-        machine.node = u64::from(node.gpus);
-        machine.domain = machine.domain.max(machine.node);
-        machine.host_gib = node.memory.get() as f64 / 1_073_741_824.0;
-        if let Some(partition) = cluster
-            .partitions
-            .iter()
-            .find(|other| other.name == node.partition)
-        {
-            if partition.interconnect_gbps > 0 {
-                machine.inter_gb_s =
-                    f64::from(partition.interconnect_gbps) / 8.0 / f64::from(node.gpus);
-            }
-            if partition.price_per_gpu_hour.micros() > 0 {
-                machine.usd_h = partition.price_per_gpu_hour.micros() as f64 / 1e6;
-            }
-        }
-        offers.push(Offer {
-            partition,
-            machine,
-            gpus: u64::from(node.gpus),
-        });
-    }
+    let (mut offers, unknown) = search::offers(&cluster.nodes, &cluster.partitions);
+    offers.retain(|offer| wanted.is_none_or(|wanted| wanted == offer.machine.gpu.name));
     for name in unknown {
         say(&format!(
             "warning: the planner doesn't know the GPU type `{name}`; its nodes are left out"

@@ -11,6 +11,7 @@ use antiphon_planner::score::{self, Fits, Scored};
 use antiphon_planner::{PlanError, kernels, plan};
 use serde::Serialize;
 
+use super::page;
 use crate::cli::Exit;
 use crate::failure::Failure;
 use crate::render::{json, print, print_bytes};
@@ -77,6 +78,7 @@ pub(super) fn validate(
     file: &Path,
     frameworks: &'static Frameworks,
     as_json: bool,
+    html: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let (_, rows) = read(file)?;
     let rows: Vec<Cells> = rows.into_iter().map(|(_, cells)| cells).collect();
@@ -84,6 +86,11 @@ pub(super) fn validate(
     let speed = score::speed(&rows, frameworks, kernels::constants());
     let calibrated = score::calibrated(&speed);
     let fits = score::fits(&rows, frameworks);
+    let told = told(&memory, &speed, &calibrated, &fits);
+    if let Some(path) = html {
+        let title = format!("Plans held against {}", file.display());
+        page::write_errors(path, &title, &memory, &speed, &told)?;
+    }
     if as_json {
         json(&Validated {
             memory: Errors::of(memory.iter()),
@@ -93,8 +100,13 @@ pub(super) fn validate(
             speed_experts_calibrated: Errors::of(calibrated.iter().filter(|row| row.experts)),
             fits,
         });
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        print(&told);
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(memory: &[Scored], speed: &[Scored], calibrated: &[Scored], fits: &Fits) -> String {
     let mut text = String::new();
     for (name, rows) in [
         ("memory", Errors::of(memory.iter())),
@@ -123,6 +135,12 @@ pub(super) fn validate(
             rows.groups.len(),
             rows.rows
         );
+        if let Some((thumb, roofline)) = rows.others {
+            let _ = writeln!(
+                text,
+                "  the same rows by 6 N D at 40 % of the data sheet: {thumb:.1} %; by a roofline with fixed shares: {roofline:.1} %"
+            );
+        }
         for group in &rows.groups {
             let _ = writeln!(
                 text,
@@ -141,8 +159,7 @@ pub(super) fn validate(
         "fits: {} of {} that ran, {} of {} that were out of memory, longest sequence right in {} of {}",
         fits.ran_fit, fits.ran, fits.failed_fit, fits.failed, fits.longest_right, fits.longest
     );
-    print(&text);
-    Ok(ExitCode::SUCCESS)
+    text
 }
 
 /// What `--validate --json` prints.
@@ -162,6 +179,8 @@ struct Errors {
     rows: usize,
     median_percent: f64,
     p90_percent: f64,
+    /// The medians of what others would say: `6 N D` at 40 %, and a roofline.
+    others: Option<(f64, f64)>,
     groups: Vec<GroupErrors>,
 }
 
@@ -177,12 +196,14 @@ struct GroupErrors {
 }
 
 impl Errors {
-    fn of<'a>(rows: impl Iterator<Item = &'a Scored>) -> Self {
+    fn of<'a>(rows: impl Iterator<Item = &'a Scored> + Clone) -> Self {
+        let others = others(rows.clone());
         let summary = score::summarize(rows);
         Self {
             rows: summary.groups.iter().map(|group| group.1).sum(),
             median_percent: 100.0 * summary.median,
             p90_percent: 100.0 * summary.p90,
+            others,
             groups: summary
                 .groups
                 .into_iter()
@@ -197,6 +218,20 @@ impl Errors {
                 .collect(),
         }
     }
+}
+
+/// The same medians of groups for what others would say, where they say anything.
+fn others<'a>(rows: impl Iterator<Item = &'a Scored>) -> Option<(f64, f64)> {
+    let rows: Vec<&Scored> = rows.filter(|row| row.rule_of_thumb.is_some()).collect();
+    let of = |estimate: fn(&Scored) -> Option<f64>| {
+        let told = rows.iter().map(|row| Scored {
+            planned: estimate(row),
+            ..(*row).clone()
+        });
+        let told: Vec<Scored> = told.collect();
+        100.0 * score::summarize(told.iter()).median
+    };
+    (!rows.is_empty()).then(|| (of(|row| row.rule_of_thumb), of(|row| row.roofline)))
 }
 
 type Table = (Vec<String>, Vec<(csv::StringRecord, Cells)>);

@@ -8,27 +8,30 @@ use serde_json::{Value, json};
 use crate::server::{Server, request, wait};
 
 /// A job that runs and tells its token.
-const SCRIPT: &str = "echo $ANTIPHON_JOB_TOKEN > token.part; mv token.part token; sleep 600";
+pub(crate) const SCRIPT: &str = "echo $ANTIPHON_JOB_TOKEN > part.$ANTIPHON_JOB; mv part.$ANTIPHON_JOB token.$ANTIPHON_JOB; sleep 600";
 
-struct Trainer {
+pub(crate) struct Trainer {
+    job: String,
     address: String,
     bearer: String,
     seq: u64,
 }
 
 impl Trainer {
-    fn of(server: &Server) -> Self {
-        let token = server.dir().join("token");
+    /// The trainer of a job that runs [`SCRIPT`].
+    pub(crate) fn of(server: &Server, job: &str) -> Self {
+        let token = server.dir().join(format!("token.{job}"));
         wait("the job's token", || token.exists(), String::new);
         let read = |path| fs::read_to_string(path).unwrap().trim().to_owned();
         Self {
+            job: job.to_owned(),
             address: read(server.state_dir().join("address")),
             bearer: format!("Bearer {}", read(token)),
             seq: 0,
         }
     }
 
-    fn send(&mut self, more: &Value) -> Value {
+    pub(crate) fn send(&mut self, more: &Value) -> Value {
         let mut batch = json!({"attempt": 1, "boot": "b", "seq": self.seq, "cursor": 0});
         for (key, value) in more.as_object().unwrap() {
             batch[key] = value.clone();
@@ -38,8 +41,8 @@ impl Trainer {
             ("authorization", self.bearer.as_str()),
             ("content-type", "application/json"),
         ];
-        let path = "/v1/jobs/job-1/signals";
-        let (status, text) = request(&self.address, "POST", path, &headers, &batch.to_string());
+        let path = format!("/v1/jobs/{}/signals", self.job);
+        let (status, text) = request(&self.address, "POST", &path, &headers, &batch.to_string());
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap()
     }
@@ -55,7 +58,7 @@ fn start() -> (Server, Trainer) {
     let head = "[data]\nshards = \"shards.yaml\"\n[resources]\ngpus = 1";
     server.submit("a", head, SCRIPT);
     server.wait_for("job-1", "running");
-    let mut trainer = Trainer::of(&server);
+    let mut trainer = Trainer::of(&server, "job-1");
     let shards =
         json!({"neuro_003": {"category": "reasoning", "parents": ["neuro_001"], "weight": 0.25}});
     trainer.send(&json!({"attach": {"step": 0, "shards": shards}}));
@@ -176,7 +179,7 @@ fn a_run_that_hangs_is_asked_for_its_stacks_and_its_finding_says_where_they_are(
     let head = "[rules]\nhang = \"observe\"\nhang_after = \"4s\"\n[resources]\ngpus = 1";
     server.submit("a", head, SCRIPT);
     server.wait_for("job-1", "running");
-    let mut trainer = Trainer::of(&server);
+    let mut trainer = Trainer::of(&server, "job-1");
     let steps: Vec<Value> = (1..=3)
         .map(|step| json!({"task": 0, "step": step, "step_ms": 50}))
         .collect();

@@ -1,0 +1,104 @@
+//! A spec as it stands, on more or fewer GPUs: for a job whose command follows its own config, so that only the GPU type and how
+//! many may vary. The sequences of a step then grow with the GPUs, unless the spec states them.
+
+use antiphon_types::training::{Layout, TrainingSpec};
+
+use super::{Choice, Counts, Found, Limits, Offer, pareto, splits};
+use crate::error::PlanError;
+use crate::plan::{plan, steps};
+use crate::profile::Frameworks;
+use crate::run::Assumption;
+
+/// What of the offers runs a spec as it stands.
+///
+/// # Errors
+/// What contradicts itself, or what cannot be known.
+pub fn stated(
+    spec: &TrainingSpec,
+    offers: &[Offer],
+    limits: &Limits,
+    frameworks: &'static Frameworks,
+) -> Result<Found, PlanError> {
+    let mut found = Found {
+        choices: Vec::new(),
+        recommended: None,
+        reason: "no GPUs are on offer".into(),
+        assumptions: Vec::new(),
+        counts: Counts::default(),
+    };
+    let mut refused = None;
+    let mut nearest: Option<Choice> = None;
+    let lack = |choice: &Choice| choice.memory.device / choice.memory.usable;
+    for (index, offer) in offers.iter().enumerate() {
+        for gpus in splits::counts(offer, limits) {
+            found.counts.splits += 1;
+            let (choice, assumptions) = match stated_on(spec, gpus, (index, offer), frameworks) {
+                Ok(planned) => planned,
+                // A layout that these many GPUs cannot have: others may.
+                Err(error @ PlanError::Layout { .. }) => {
+                    refused = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            found.counts.computed += 1;
+            if choice.memory.fits {
+                found.assumptions = assumptions;
+                found.choices.push(choice);
+            } else {
+                found.counts.too_large += 1;
+                if nearest
+                    .as_ref()
+                    .is_none_or(|other| lack(&choice) < lack(other))
+                {
+                    nearest = Some(choice);
+                }
+            }
+        }
+    }
+    if found.choices.is_empty() {
+        return match (nearest, refused) {
+            (Some(choice), _) => {
+                found.reason = format!(
+                    "nothing fits as it stands: the nearest, {} {}, needs {}",
+                    choice.run.gpus,
+                    offers[choice.offer].gpu_type,
+                    choice.memory_in_words()
+                );
+                Ok(found)
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(found),
+        };
+    }
+    // By what a token takes, since a step is another one on other counts.
+    found
+        .choices
+        .sort_by(|a, b| b.tokens_per_s().total_cmp(&a.tokens_per_s()));
+    (found.recommended, found.reason) = pareto::recommend(&found.choices, offers, limits);
+    Ok(found)
+}
+
+/// A spec as it stands on so many GPUs of an offer, whether it fits or not, and what was left open.
+///
+/// # Errors
+/// What contradicts itself, or what cannot be known.
+pub fn stated_on(
+    spec: &TrainingSpec,
+    gpus: u64,
+    (index, offer): (usize, &Offer),
+    frameworks: &'static Frameworks,
+) -> Result<(Choice, Vec<Assumption>), PlanError> {
+    let spec = TrainingSpec {
+        layout: Layout {
+            gpus: Some(gpus),
+            ..spec.layout
+        },
+        ..spec.clone()
+    };
+    let plan = plan(&spec, &offer.machine, frameworks)?;
+    let steps = steps(&spec, &plan.run);
+    let parts = (plan.run, plan.memory, plan.speed);
+    let choice = Choice::new(index, &offer.machine, parts, steps);
+    Ok((choice, plan.assumptions))
+}
