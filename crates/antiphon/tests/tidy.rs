@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 /// Which of our crates each may use. A new arrow is a decision record.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
+    ("antiphon-chart", &[]),
     ("antiphon-types", &[]),
     ("antiphon-kernel", &["antiphon-types"]),
     ("antiphon-planner", &["antiphon-types"]),
@@ -25,6 +26,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
         &[
             "antiphon-types",
             "antiphon-kernel",
+            "antiphon-planner",
             "antiphon-signals",
             "antiphon-store",
             "antiphon-backends",
@@ -33,6 +35,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     (
         "antiphon-sim",
         &[
+            "antiphon-chart",
             "antiphon-types",
             "antiphon-kernel",
             "antiphon-signals",
@@ -42,6 +45,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     (
         "antiphon",
         &[
+            "antiphon-chart",
             "antiphon-types",
             "antiphon-kernel",
             "antiphon-import",
