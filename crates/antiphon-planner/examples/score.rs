@@ -76,8 +76,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (who, rows) in [
             ("one set of constants", &scored),
             ("calibrated", &calibrated),
-            ("6ND at 40 %", &with(|row| row.rule_of_thumb)),
-            ("roofline", &with(|row| row.roofline)),
+            (
+                "6ND at 40 %",
+                &with(|row| said(row, "6 N D at 40 % of the data sheet")),
+            ),
+            (
+                "roofline",
+                &with(|row| said(row, "a roofline with fixed shares")),
+            ),
         ] {
             let summary = score::summarize(rows.iter().filter(|row| row.experts == experts));
             println!(
@@ -111,4 +117,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("  {coefficient:.3} {count:4} {name}");
     }
     Ok(())
+}
+
+fn said(row: &score::Scored, who: &str) -> Option<f64> {
+    row.others
+        .iter()
+        .find(|(name, _)| *name == who)
+        .map(|(_, said)| *said)
 }

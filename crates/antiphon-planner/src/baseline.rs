@@ -1,9 +1,13 @@
-//! How fast others would say that a run is: to compare with, never to plan with.
+//! How fast others would say that a run is, and what of memory it takes: to compare with, never to plan with.
+
+mod memory;
 
 use crate::flops::{self, Convention};
 use crate::pipeline;
 use crate::run::{Machine, Run};
 use crate::update;
+
+pub use memory::{accelerate, cookbook, deepspeed, megatron, memory, zero_paper};
 
 /// Share of the data sheet's rate that rules of thumb take (EleutherAI/cookbook, and most tables of training times).
 const USUAL_MFU: f64 = 0.4;

@@ -33,10 +33,10 @@ pub struct Scored {
     pub measured: f64,
     /// What is planned; none where the row has no answer.
     pub planned: Option<f64>,
-    /// What `6 N D` at 40 % of the data sheet's rate would say.
-    pub rule_of_thumb: Option<f64>,
-    /// What a roofline with fixed shares would say.
-    pub roofline: Option<f64>,
+    /// What others would say, by name, where they say anything.
+    pub others: Vec<(&'static str, f64)>,
+    /// Whether the row states all that its memory depends on.
+    pub stated: bool,
     /// The library, and the planned step that the answer was read from.
     pub step: Option<(Framework, Speed)>,
     /// Rows of the same model with the same library: a sweep.
@@ -90,6 +90,21 @@ pub fn speed(
         .filter(|cells| at(cells, "score_speed") == "yes")
         .filter_map(|cells| speed_of(cells, frameworks, constants))
         .collect()
+}
+
+/// What the memory of a run depends on beside its model.
+const LAYOUT: [&str; 6] = [
+    "seq_len",
+    "micro_batch",
+    "optimizer",
+    "precision",
+    "shard",
+    "act_ckpt",
+];
+
+fn states_all(cells: &Cells) -> bool {
+    let stated = |column: &str| !matches!(at(cells, column), "" | "unstated");
+    LAYOUT.iter().all(|column| stated(column))
 }
 
 fn at<'a>(cells: &'a Cells, column: &str) -> &'a str {
@@ -155,8 +170,17 @@ fn speed_of(
         quantity,
         measured,
         planned,
-        rule_of_thumb: others(baseline::rule_of_thumb),
-        roofline: others(baseline::roofline),
+        others: [
+            (
+                "6 N D at 40 % of the data sheet",
+                others(baseline::rule_of_thumb),
+            ),
+            ("a roofline with fixed shares", others(baseline::roofline)),
+        ]
+        .into_iter()
+        .filter_map(|(name, said)| Some((name, said?)))
+        .collect(),
+        stated: states_all(cells),
         step: answer
             .as_ref()
             .filter(|_| !one_layer)
@@ -226,9 +250,13 @@ pub fn memory(rows: &[Cells], frameworks: &'static Frameworks) -> Vec<Scored> {
                     .is_some_and(|(_, plan)| plan.run.model.experts.is_some()),
                 quantity: Quantity::Memory,
                 measured,
+                others: answer
+                    .iter()
+                    .flat_map(|(row, plan)| baseline::memory(&plan.run, row.last_stage))
+                    .filter_map(|(name, bytes)| Some((name, bytes? / GIB)))
+                    .collect(),
+                stated: states_all(cells),
                 planned: answer.map(|(row, plan)| counted(&row, &plan) / GIB),
-                rule_of_thumb: None,
-                roofline: None,
                 step: None,
                 sweep: String::new(),
             })

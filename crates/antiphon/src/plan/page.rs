@@ -21,47 +21,21 @@ pub(super) fn write_errors(
     speed: &[Scored],
     told: &str,
 ) -> Result<(), Failure> {
-    let off = |estimate: Option<f64>, measured: f64| {
-        100.0 * estimate.map_or(1.0, |estimate| (estimate / measured - 1.0).abs())
-    };
-    let ours = |row: &Scored| 100.0 * row.error();
-    let dense = || speed.iter().filter(|row| !row.experts);
-    let experts = || speed.iter().filter(|row| row.experts);
     let charts = [
         (
             "memory",
             "Memory: rows that are off by at most so much, %",
-            vec![curve("antiphon", memory.iter().map(ours))],
+            curves(memory.iter()),
         ),
         (
             "speed-dense",
             "Speed, dense: rows that are off by at most so much, %",
-            vec![
-                curve("antiphon", dense().map(ours)),
-                curve(
-                    "6 N D at 40 %",
-                    dense().map(|row| off(row.rule_of_thumb, row.measured)),
-                ),
-                curve(
-                    "roofline",
-                    dense().map(|row| off(row.roofline, row.measured)),
-                ),
-            ],
+            curves(speed.iter().filter(|row| !row.experts)),
         ),
         (
             "speed-experts",
             "Speed, experts: rows that are off by at most so much, %",
-            vec![
-                curve("antiphon", experts().map(ours)),
-                curve(
-                    "6 N D at 40 %",
-                    experts().map(|row| off(row.rule_of_thumb, row.measured)),
-                ),
-                curve(
-                    "roofline",
-                    experts().map(|row| off(row.roofline, row.measured)),
-                ),
-            ],
+            curves(speed.iter().filter(|row| row.experts)),
         ),
     ];
     let mut body = String::from("<h2>Planned against measured</h2>\n<div class=\"pair\">\n");
@@ -91,6 +65,28 @@ pub(super) fn write_errors(
     body += &text(told);
     body += "</pre></div>\n";
     files::write(path, &page(title, &[], &body))
+}
+
+/// One curve for this planner and for each other of which something is known, on the rows of which it says anything.
+fn curves<'a>(rows: impl Iterator<Item = &'a Scored> + Clone) -> Vec<Curve> {
+    let mut curves = vec![curve(
+        "antiphon",
+        rows.clone().map(|row| 100.0 * row.error()),
+    )];
+    let mut names: Vec<&'static str> = Vec::new();
+    for (name, _) in rows.clone().flat_map(|row| &row.others) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    for name in names {
+        let errors = rows.clone().filter_map(|row| {
+            let (_, said) = row.others.iter().find(|(other, _)| *other == name)?;
+            Some(100.0 * (said / row.measured - 1.0).abs())
+        });
+        curves.push(curve(name, errors));
+    }
+    curves
 }
 
 /// How many rows are off by at most so much; below a thousandth all are right.

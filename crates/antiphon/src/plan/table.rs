@@ -94,6 +94,7 @@ pub(super) fn validate(
     if as_json {
         json(&Validated {
             memory: Errors::of(memory.iter()),
+            memory_stated: Errors::of(memory.iter().filter(|row| row.stated)),
             speed_dense: Errors::of(speed.iter().filter(|row| !row.experts)),
             speed_experts: Errors::of(speed.iter().filter(|row| row.experts)),
             speed_dense_calibrated: Errors::of(calibrated.iter().filter(|row| !row.experts)),
@@ -110,6 +111,10 @@ fn told(memory: &[Scored], speed: &[Scored], calibrated: &[Scored], fits: &Fits)
     let mut text = String::new();
     for (name, rows) in [
         ("memory", Errors::of(memory.iter())),
+        (
+            "memory, layout fully stated",
+            Errors::of(memory.iter().filter(|row| row.stated)),
+        ),
         (
             "speed, dense",
             Errors::of(speed.iter().filter(|row| !row.experts)),
@@ -135,10 +140,11 @@ fn told(memory: &[Scored], speed: &[Scored], calibrated: &[Scored], fits: &Fits)
             rows.groups.len(),
             rows.rows
         );
-        if let Some((thumb, roofline)) = rows.others {
+        for other in &rows.others {
             let _ = writeln!(
                 text,
-                "  the same rows by 6 N D at 40 % of the data sheet: {thumb:.1} %; by a roofline with fixed shares: {roofline:.1} %"
+                "  {} is off by {:.1} % on {} rows, this by {:.1} % there",
+                other.name, other.median_percent, other.rows, other.ours_percent
             );
         }
         for group in &rows.groups {
@@ -166,6 +172,7 @@ fn told(memory: &[Scored], speed: &[Scored], calibrated: &[Scored], fits: &Fits)
 #[derive(Serialize)]
 struct Validated {
     memory: Errors,
+    memory_stated: Errors,
     speed_dense: Errors,
     speed_dense_calibrated: Errors,
     speed_experts: Errors,
@@ -179,9 +186,18 @@ struct Errors {
     rows: usize,
     median_percent: f64,
     p90_percent: f64,
-    /// The medians of what others would say: `6 N D` at 40 %, and a roofline.
-    others: Option<(f64, f64)>,
+    /// The same for what others would say.
+    others: Vec<OtherErrors>,
     groups: Vec<GroupErrors>,
+}
+
+/// Errors of another estimator over the groups of which it says anything, and this one's there.
+#[derive(Serialize)]
+struct OtherErrors {
+    name: &'static str,
+    rows: usize,
+    median_percent: f64,
+    ours_percent: f64,
 }
 
 /// Errors of one group.
@@ -220,18 +236,36 @@ impl Errors {
     }
 }
 
-/// The same medians of groups for what others would say, where they say anything.
-fn others<'a>(rows: impl Iterator<Item = &'a Scored>) -> Option<(f64, f64)> {
-    let rows: Vec<&Scored> = rows.filter(|row| row.rule_of_thumb.is_some()).collect();
-    let of = |estimate: fn(&Scored) -> Option<f64>| {
-        let told = rows.iter().map(|row| Scored {
-            planned: estimate(row),
-            ..(*row).clone()
+/// The medians of groups for what others would say, where they say anything.
+fn others<'a>(rows: impl Iterator<Item = &'a Scored>) -> Vec<OtherErrors> {
+    let rows: Vec<&Scored> = rows.collect();
+    let mut names: Vec<&'static str> = Vec::new();
+    for (name, _) in rows.iter().flat_map(|row| &row.others) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    let of = |name: &'static str| {
+        let told = rows.iter().filter_map(|row| {
+            let (_, said) = row.others.iter().find(|(other, _)| *other == name)?;
+            let planned = Some(*said);
+            Some((
+                *row,
+                Scored {
+                    planned,
+                    ..(*row).clone()
+                },
+            ))
         });
-        let told: Vec<Scored> = told.collect();
-        100.0 * score::summarize(told.iter()).median
+        let (ours, theirs): (Vec<&Scored>, Vec<Scored>) = told.unzip();
+        OtherErrors {
+            name,
+            rows: ours.len(),
+            median_percent: 100.0 * score::summarize(theirs.iter()).median,
+            ours_percent: 100.0 * score::summarize(ours.into_iter()).median,
+        }
     };
-    (!rows.is_empty()).then(|| (of(|row| row.rule_of_thumb), of(|row| row.roofline)))
+    names.into_iter().map(of).collect()
 }
 
 type Table = (Vec<String>, Vec<(csv::StringRecord, Cells)>);
