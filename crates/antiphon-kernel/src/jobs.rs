@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use antiphon_types::{
-    Allocation, AttemptId, Checkpoint, Class, Directive, DirectiveId, Exit, ExitClass, GpuTime,
-    JobId, JobSpec, Measured, Millis, Outcome, StopCause, TaskId, Terms, Timestamp,
+    Allocation, AttemptId, Bytes, Checkpoint, Class, Directive, DirectiveId, Exit, ExitClass,
+    GpuTime, JobId, JobSpec, Measured, Millis, Outcome, ShapePlan, StopCause, TaskId, Terms,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,8 @@ pub struct Job {
     pub progress: Option<Progress>,
     /// What its newest measured attempt needs.
     pub measured: Option<MeasuredRecord>,
+    /// The shape that asks for less GPU memory than its user did, since less was used, and what the user asked for.
+    pub shrunk: Option<(u32, Bytes)>,
     /// What the two-way loop knows of it and has done for it.
     pub steering: Steering,
     /// The job that it makes more data for, if it is a data job of antiphon's own.
@@ -300,10 +303,20 @@ pub struct Progress {
 /// What an attempt was measured to need, and which plan that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredRecord {
-    /// The index of the plan of the shape in which it ran, where there is one.
+    /// The index of the shape in which it ran, among those of the first role.
+    pub shape: u32,
+    /// The index of the plan of that shape, where there is one.
     pub plan: Option<u32>,
     /// The numbers.
     pub measured: Measured,
+}
+
+impl MeasuredRecord {
+    /// The plan of the shape in which it ran.
+    #[must_use]
+    pub fn plan_of<'a>(&self, spec: &'a JobSpec) -> Option<&'a ShapePlan> {
+        spec.plans.get(usize::try_from(self.plan?).ok()?)
+    }
 }
 
 impl Job {

@@ -114,7 +114,7 @@ fn after_failure(state: &State, job: &Job, active: &Active) -> Outcome {
         // Nothing was started, so nothing failed: the launch check kept an old leader's or a stopping attempt's task out.
         ExitClass::Superseded | ExitClass::Preempted | ExitClass::Done => Outcome::Requeued,
         // The same again would end the same; the next step of its ladder is not the same.
-        ExitClass::OutOfMemory if next_rung(job) => Outcome::Retried {
+        ExitClass::OutOfMemory if next_rung(job) || job.shrunk.is_some() => Outcome::Retried {
             class,
             not_before: state.now,
         },

@@ -146,8 +146,7 @@ impl Lesson {
 /// The plan that a job's newest measured attempt ran by, and what was measured.
 pub(crate) fn answered(job: &Job) -> Option<(&ShapePlan, &Measured)> {
     let record = job.measured.as_ref()?;
-    let index = usize::try_from(record.plan?).ok()?;
-    Some((job.spec.plans.get(index)?, &record.measured))
+    Some((record.plan_of(&job.spec)?, &record.measured))
 }
 
 /// What the formulas alone had said, against what was measured: what was learned before must not be learned twice.

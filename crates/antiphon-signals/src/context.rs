@@ -27,6 +27,6 @@ pub struct Context {
     pub quarantined: BTreeSet<String>,
     /// Held-out loss in nats above which a category starves, by category.
     pub category_loss_max: BTreeMap<String, f64>,
-    /// Whether there is a plan to hold it against.
-    pub planned: bool,
+    /// Whether what it needs is to be measured: there is a plan or a request to hold it against.
+    pub measured: bool,
 }

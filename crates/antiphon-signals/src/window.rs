@@ -293,7 +293,7 @@ impl JobWindow {
         let step = signal.step.unwrap_or(self.latest.step);
         self.run.step(signal, step, at, &mut said);
         self.conclude(said);
-        if self.context.planned {
+        if self.context.measured {
             let median_ms = self.progress.median();
             let finding = self.measured.observe(self.attempt, signal, median_ms);
             self.find(finding);

@@ -124,6 +124,9 @@ pub struct JobSpec {
     /// What the planner says of the shapes of a job that says what it trains.
     #[serde(default)]
     pub plans: Vec<ShapePlan>,
+    /// Whether a later attempt may ask for less GPU memory, where far less was used than is asked for.
+    #[serde(default)]
+    pub shrinks: bool,
 }
 
 /// Many jobs from one file: one for each index.

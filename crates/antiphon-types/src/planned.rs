@@ -81,6 +81,38 @@ impl ShapePlan {
     }
 }
 
+/// Where no plan says what lies above what tensors take: a sixteenth for what the allocator holds beside, and a GiB for the
+/// driver's context and the buffers of collectives.
+const BESIDE_PART: u64 = 16;
+const BESIDE: u64 = 1 << 30;
+/// What a smaller request leaves above what was used, in percent.
+const SPARE_PERCENT: u64 = 10;
+/// A request above what was used by more than this is too large, in percent.
+const OVER_PERCENT: u64 = 20;
+
+impl Measured {
+    /// Memory of a GPU that was used as its driver counts it, where a trainer told what tensors took.
+    #[must_use]
+    pub fn used(&self, plan: Option<&ShapePlan>) -> Option<Bytes> {
+        let allocated = self.allocated.get();
+        let beside = match plan {
+            Some(plan) => plan.peak.get().saturating_sub(plan.allocated.get()),
+            None => allocated / BESIDE_PART + BESIDE,
+        };
+        (allocated > 0).then(|| Bytes::new(allocated.saturating_add(beside)))
+    }
+
+    /// What would do in place of so much, where that is far more than was used: whole GiB, a tenth above it.
+    #[must_use]
+    pub fn enough(&self, asked: Bytes, plan: Option<&ShapePlan>) -> Option<Bytes> {
+        let used = self.used(plan)?.get();
+        let over =
+            u128::from(asked.get()) * 100 > u128::from(used) * u128::from(100 + OVER_PERCENT);
+        let enough = (used / 100 * (100 + SPARE_PERCENT)).div_ceil(1 << 30) << 30;
+        (over && enough < asked.get()).then(|| Bytes::new(enough))
+    }
+}
+
 /// What an attempt was measured to need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {

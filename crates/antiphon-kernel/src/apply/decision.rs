@@ -2,7 +2,7 @@
 
 use antiphon_types::{
     Action, Allocation, AttemptId, Directive, DirectiveScope, ExitClass, GpuTime, JobId, Millis,
-    Outcome, StopCause, Terms,
+    Outcome, Shape, StopCause, Terms,
 };
 
 use super::change::end;
@@ -11,7 +11,7 @@ use super::{limit, steer, time};
 use crate::ask;
 use crate::expect::speed_of;
 use crate::index::by_type;
-use crate::jobs::{Active, AttemptRecord, JobState, StopPhase, TaskPhase};
+use crate::jobs::{Active, AttemptRecord, Job, JobState, StopPhase, TaskPhase};
 use crate::settle::failed_nodes;
 use crate::stake::unsaved;
 use crate::state::{NodeFailure, State};
@@ -394,14 +394,21 @@ fn conclude(state: &mut State, id: JobId, outcome: &Outcome, (exit, run): (Strin
             state.expect_anew(id);
         }
         Outcome::Requeued => {
-            state.change(id, |job| job.state = JobState::Pending { since: now });
+            state.change(id, |job| {
+                shrink(job);
+                job.state = JobState::Pending { since: now };
+            });
             state.expect_anew(id);
         }
         Outcome::Retried { class, not_before } => {
             state.change(id, |job| {
+                if *class != ExitClass::OutOfMemory {
+                    shrink(job);
+                }
                 match class {
                     // antiphon's trouble, not the job's.
                     ExitClass::NotLaunched => (),
+                    ExitClass::OutOfMemory if job.shrunk.is_some() => unshrink(job),
                     ExitClass::OutOfMemory => climb(job),
                     ExitClass::Hardware => {
                         job.failures += 1;
@@ -427,8 +434,43 @@ fn conclude(state: &mut State, id: JobId, outcome: &Outcome, (exit, run): (Strin
     }
 }
 
+/// Asks for less GPU memory from now on, where the last attempt used far less and the job's user allows that.
+fn shrink(job: &mut Job) {
+    let Some(record) = job.measured.filter(|_| job.spec.shrinks) else {
+        return;
+    };
+    let plan = record.plan_of(&job.spec).cloned();
+    let Some(shape) = shape_mut(job, record.shape) else {
+        return;
+    };
+    let asked = shape.gpu_memory;
+    if let Some(enough) = record.measured.enough(asked, plan.as_ref()) {
+        shape.gpu_memory = enough;
+        job.shrunk = Some((record.shape, asked));
+    }
+}
+
+/// Asks for what the job's user asked for: less was too little, and will not be tried again.
+fn unshrink(job: &mut Job) {
+    job.spec.shrinks = false;
+    if let Some((index, asked)) = job.shrunk.take()
+        && let Some(shape) = shape_mut(job, index)
+    {
+        shape.gpu_memory = asked;
+    }
+}
+
+/// A shape of the first role.
+fn shape_mut(job: &mut Job, index: u32) -> Option<&mut Shape> {
+    let role = job.spec.roles.first_mut()?;
+    match usize::try_from(index).ok()?.checked_sub(1) {
+        None => Some(&mut role.shape),
+        Some(other) => role.alternatives.get_mut(other),
+    }
+}
+
 /// Takes the next step of the job's out-of-memory ladder.
-fn climb(job: &mut crate::jobs::Job) {
+fn climb(job: &mut Job) {
     let step = usize::try_from(job.rungs).expect("few steps");
     let Some(rung) = job.spec.ladder.get(step) else {
         return;

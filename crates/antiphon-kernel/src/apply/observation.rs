@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Ack, AckBody, AttemptId, Checkpoint, Class, Exit, Finding, JobId, NodeSpec, NodeState,
-    Observation, PartitionSpec, SlotReason, TaskId,
+    Ack, AckBody, AttemptId, Checkpoint, Class, Exit, Finding, JobId, Measured, NodeSpec,
+    NodeState, Observation, PartitionSpec, SlotReason, TaskId,
 };
 
 use super::change::has_started;
@@ -371,12 +371,10 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             progressed(state, id, progress);
         }
         Finding::Diagnosis(diagnosis) => steer::diagnosed(state, diagnosis),
-        Finding::Measured(measured) => state.change(id, |job| {
-            job.measured = Some(MeasuredRecord {
-                plan: planned_as(job),
-                measured: *measured,
-            });
-        }),
+        Finding::Measured(measured) => {
+            let record = record_of(state.job_at(id), *measured);
+            state.change(id, |job| job.measured = Some(record));
+        }
         Finding::Idle {
             utilization_percent,
             since,
@@ -392,16 +390,25 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
     }
 }
 
-/// Which of the job's plans is that of the shape in which it runs.
-fn planned_as(job: &Job) -> Option<u32> {
-    let role = job.spec.roles.first()?;
+/// What was measured, with the shape in which it runs and the plan of that.
+fn record_of(job: &Job, measured: Measured) -> MeasuredRecord {
+    let chosen = job
+        .state
+        .active()
+        .and_then(|active| active.terms.shapes.first());
     // Where nothing was chosen, the preferred one was taken.
-    let chosen = job.state.active()?.terms.shapes.first().copied();
-    let shape = role
-        .shapes()
-        .nth(usize::try_from(chosen.unwrap_or(0)).ok()?)?;
-    let index = job.spec.plans.iter().position(|plan| plan.is_of(shape))?;
-    u32::try_from(index).ok()
+    let shape = chosen.copied().unwrap_or(0);
+    let plan = || {
+        let role = job.spec.roles.first()?;
+        let shape = role.shapes().nth(usize::try_from(shape).ok()?)?;
+        let index = job.spec.plans.iter().position(|plan| plan.is_of(shape))?;
+        u32::try_from(index).ok()
+    };
+    MeasuredRecord {
+        shape,
+        plan: plan(),
+        measured,
+    }
 }
 
 /// Takes a report of progress in: when the run ends, and whether it is to be left alone until then.

@@ -84,3 +84,33 @@ fn a_ladder_that_asks_for_more_than_there_may_be_is_refused() {
         "#]],
     );
 }
+
+#[test]
+fn a_request_of_gpu_memory_shrinks_to_what_was_used_where_its_user_allows_that() {
+    check(
+        "nodes: a0 1 A100 gpu-memory=80GiB, l0 1 L40S gpu-memory=48GiB
+           0s   submit a: 1 best-effort gpu-memory=64GiB shrinks
+           0s   submit b: 1 best-effort gpu-memory=64GiB
+           10s  a takes 32GiB
+           20s  submit c: 1 production type=A100
+           25s  state a
+           60s  a fails oom
+           70s  state a
+           80s  why a",
+        expect![[r#"
+            0s   launch job-1.1 on a0[0]
+            0s   hold a0 for job-2, nobody knows when
+            20s  SIGTERM job-1.1: for job-3 (priority), grace 1m00s
+            20s  hold nothing for job-2
+            20s  hold a0 for job-3, in 1m00s
+            20s  settle job-1.1: requeued
+            20s  launch job-3.1 on a0[0]
+            20s  launch job-1.2 on l0[0]
+            20s  hold a0 for job-2, nobody knows when
+            25s  job-1 is running
+            60s  settle job-1.2: retry in 0s, out of memory
+            70s  job-1 is pending
+            80s  why job-1: waiting for 1 GPUs: 0 free, best node a0 has 0 of 1; job-3 (production) holds 1
+        "#]],
+    );
+}

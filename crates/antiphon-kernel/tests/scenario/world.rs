@@ -16,6 +16,7 @@
 //! 6s   a answers 1 applied                    the trainer's word on a directive: applied, rejected, failed, expired
 //! 6s   approve a shard s1                     also `undo a 1`, `ask a gpus 4`, `ask a samples law`, `a draws s1:law`
 //! 7s   a idle 3% for 10m                      a finding; `a works` takes it back
+//! 7s   a takes 40GiB                          a finding: what its tensors take of each GPU
 //! 70s  a saves 500                            a checkpoint is acknowledged; a `yield`, if one waits, and the processes end
 //! 80s  a exits 0                              its processes end by themselves; `a task 1 exits 3`: one of them
 //! 81s  a fails hardware                       a class of exit: oom, data, hardware; also `a task 1 fails hardware`
@@ -121,6 +122,7 @@ impl World {
             }
             [job, "idle", percent, "for", since] => self.idle(job, percent, since),
             [job, "works"] => self.idle(job, "90%", "0s"),
+            [job, "takes", size] => self.measured(job, size),
             [job, "noise", shard] => {
                 let found = format!("shard {shard} noise: set_weights {shard}=0");
                 self.diagnose(job, &found);
@@ -205,6 +207,15 @@ impl World {
             utilization_percent: percent.trim_end_matches('%').parse().unwrap(),
             since: since.parse().unwrap(),
         });
+    }
+
+    fn measured(&mut self, job: &str, size: &str) {
+        self.finding(Finding::Measured(Measured {
+            attempt: self.attempt(self.id(job)),
+            steps: 30,
+            step_us: 1_000_000,
+            allocated: size.parse().unwrap(),
+        }));
     }
 
     fn finding(&mut self, finding: Finding) {

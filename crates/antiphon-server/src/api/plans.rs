@@ -8,10 +8,6 @@ use crate::jobfile::sentence;
 use crate::lessons::answered;
 
 const GIB: f64 = 1_073_741_824.0;
-/// What a smaller request leaves above the measured peak, in percent.
-const SPARE_PERCENT: u64 = 10;
-/// A request of GPU memory above the measured peak by more than this is too large, in percent.
-const OVER_PERCENT: u64 = 20;
 /// A GPU whose memory is used to less than this is larger than it has to be, in percent.
 const HALF_PERCENT: u64 = 50;
 
@@ -94,36 +90,34 @@ fn against(plan: &ShapePlan, measured: &Measured) -> String {
 
 /// What a job could ask for instead, where it holds far more than it was measured to use.
 fn suggestion(job: &Job) -> Option<String> {
-    let (plan, measured) = answered(job)?;
-    if measured.allocated == Bytes::ZERO {
-        return None;
-    }
-    // What the driver shows lies above what tensors take by as much as was planned.
-    let beside = plan.peak.get().saturating_sub(plan.allocated.get());
-    let used = measured.allocated.get() + beside;
-    let shape = job
-        .spec
-        .roles
-        .first()?
-        .shapes()
-        .find(|shape| plan.is_of(shape))?;
-    let asked = shape.gpu_memory.get();
-    let in_gib = |bytes: u64| bytes as f64 / GIB;
-    if asked * 100 > used * (100 + OVER_PERCENT) {
-        let enough = (in_gib(used) * (100 + SPARE_PERCENT) as f64 / 100.0).ceil();
+    let record = job.measured.as_ref()?;
+    let plan = record.plan_of(&job.spec);
+    let used = record.measured.used(plan)?;
+    let in_gib = |bytes: Bytes| bytes.get() as f64 / GIB;
+    if let Some((_, asked)) = job.shrunk {
         return Some(format!(
-            "it asks for GPUs with {:.0} GiB and used {:.1} at the peak: `gpu_memory = \"{enough:.0}GiB\"` would do",
+            "it asked for GPUs with {:.0} GiB and used {:.1}: it asks for less now",
             in_gib(asked),
-            in_gib(used),
+            in_gib(used)
         ));
     }
-    (used * 100 < plan.usable.get() * HALF_PERCENT).then(|| {
-        format!(
-            "each {} has {:.1} GiB and {:.1} are used at the peak: a type with {:.0} GiB or fewer GPUs would hold it, see `antiphon plan --search`",
-            plan.gpu_type,
-            in_gib(plan.usable.get()),
+    let index = usize::try_from(record.shape).ok()?;
+    let asked = job.spec.roles.first()?.shapes().nth(index)?.gpu_memory;
+    if let Some(enough) = record.measured.enough(asked, plan) {
+        return Some(format!(
+            "it asks for GPUs with {:.0} GiB and used {:.1} at the peak: `gpu_memory = \"{:.0}GiB\"` would do; with `shrink = true` a later attempt asks for that",
+            in_gib(asked),
             in_gib(used),
-            (in_gib(used) * (100 + SPARE_PERCENT) as f64 / 100.0).ceil(),
+            in_gib(enough),
+        ));
+    }
+    let plan = plan?;
+    (used.get() * 100 < plan.usable.get() * HALF_PERCENT).then(|| {
+        format!(
+            "each {} has {:.1} GiB and {:.1} are used at the peak: a smaller type or fewer GPUs would hold it, see `antiphon plan --search`",
+            plan.gpu_type,
+            in_gib(plan.usable),
+            in_gib(used),
         )
     })
 }

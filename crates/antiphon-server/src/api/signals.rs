@@ -11,8 +11,8 @@ use antiphon_kernel::{
 };
 use antiphon_signals::Context;
 use antiphon_types::{
-    Ack, AckBody, AttemptId, Directive, DirectiveBody, DirectiveId, ExitClass, JobId, Millis,
-    Observation, Outcome, Rule, Timestamp, Verdict,
+    Ack, AckBody, AttemptId, Directive, DirectiveBody, DirectiveId, ExitClass, JobId, JobSpec,
+    Millis, Observation, Outcome, Role, Rule, Timestamp, Verdict,
 };
 use axum::Json;
 use axum::body::Bytes;
@@ -219,8 +219,14 @@ fn context(shared: &Shared, attempt: AttemptId, rows_before: Option<u32>) -> Con
             .iter()
             .map(nats)
             .collect(),
-        planned: !job.spec.plans.is_empty(),
+        measured: is_measured(&job.spec),
     }
+}
+
+/// Whether there is something to hold measurements against: a plan, or a request of GPU memory.
+fn is_measured(spec: &JobSpec) -> bool {
+    let mut shapes = spec.roles.iter().flat_map(Role::shapes);
+    !spec.plans.is_empty() || shapes.any(|shape| shape.gpu_memory.get() > 0)
 }
 
 /// Tells the rules what a trainer does from now on: a task's time is judged against its share, and saves against the

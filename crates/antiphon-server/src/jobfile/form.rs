@@ -51,6 +51,9 @@ pub struct JobFile {
     /// How long it will run: a span like `6h`, or `{ low, expected, high }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateFile>,
+    /// Whether a later attempt may ask for less `gpu_memory`, where the one before used far less. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shrink: Option<bool>,
     /// What the job needs, if it has one role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,

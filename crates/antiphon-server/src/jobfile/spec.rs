@@ -140,6 +140,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<Made, JobFileErr
         estimate: estimate(file.estimate.as_ref())?.or(planned.estimate),
         ladder,
         plans: planned.plans,
+        shrinks: file.shrink.unwrap_or(false),
     };
     Ok(Made {
         spec,

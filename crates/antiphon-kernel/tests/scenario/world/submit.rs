@@ -6,7 +6,7 @@
 //! Behaviours of its processes: `attached` (obey directives), `stubborn` (ignore SIGTERM; others end on it at once),
 //! `runs=60s` (end with 0 after that). Of the job: a class, `team= priority= deadline=1h not-before= after=a+b after-any=
 //! after-start= held array=0-3 at-once=2 estimate=30m-1h-2h limit= grace= retries= uses=licences:2 checkpoint auto approve shard=s1:law augment=METHOD:RUNS
-//! ladder=small-batch+more:16`. Of its first role: `type= tasks= per-gpu cpus= memory= scratch= read= gpu-memory= partition=
+//! ladder=small-batch+more:16 shrinks`. Of its first role: `type= tasks= per-gpu cpus= memory= scratch= read= gpu-memory= partition=
 //! span=leaf tp=8 speed=800 or=GPUSxTYPE@SPEED`, and `by-default` for the CPUs and memory that a GPU gets where nobody
 //! says. Further roles: `role=rollout:8xA100`.
 
@@ -87,6 +87,7 @@ impl World {
             None if word == "auto" => rules(spec, RuleMode::Auto),
             None if word == "approve" => rules(spec, RuleMode::Approve),
             None if word == "held" => spec.held = true,
+            None if word == "shrinks" => spec.shrinks = true,
             None if word == "checkpoint" => {
                 let dir = "/checkpoints".into();
                 spec.checkpoint = Some(CheckpointSpec { dir, keep: None });
