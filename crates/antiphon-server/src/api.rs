@@ -13,6 +13,7 @@ mod loops;
 pub mod model;
 mod origins;
 mod output;
+mod people;
 mod plans;
 mod problem;
 mod render;
@@ -28,11 +29,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use antiphon_backends::Backend;
 use antiphon_store::Log;
 use antiphon_types::Timestamp;
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::StatusCode;
-use axum::middleware;
-use axum::routing::{get, post};
+use axum::handler::Handler;
+use axum::http::{Method, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::MethodRouter;
+use axum::{Router, middleware, routing};
 use utoipa::OpenApi;
 
 use crate::event_loop::LoopHandle;
@@ -40,6 +42,7 @@ use crate::forecasts::Forecasts;
 use crate::signal_plane::SignalPlane;
 use crate::tokens::Tokens;
 use crate::view::View;
+use auth::{Right, Role};
 use problem::Fault;
 
 /// Largest body of a request: a batch of 8,192 signals is about 1.5 MB.
@@ -54,10 +57,10 @@ pub(crate) struct Shared {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) signals: SignalPlane,
     pub(crate) forecasts: Arc<Forecasts>,
-    /// The person on whose behalf the server runs.
-    pub(crate) user: String,
     pub(crate) state_dir: String,
     pub(crate) gpus_virtual: bool,
+    /// Whether it speaks TLS.
+    pub(crate) tls: bool,
 }
 
 #[derive(OpenApi)]
@@ -67,6 +70,12 @@ pub(crate) struct Shared {
         description = "The two-way scheduler for LLM post-training."
     ),
     paths(
+        people::login,
+        people::logout,
+        people::me,
+        people::list,
+        people::create,
+        people::revoke,
         cluster::status,
         cluster::digest,
         cluster::nodes,
@@ -112,55 +121,149 @@ pub fn openapi() -> String {
         .expect("a document is plain data")
 }
 
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let user = Router::new()
-        .route("/v1/status", get(cluster::status))
-        .route("/v1/digest", get(cluster::digest))
-        .route("/v1/nodes", get(cluster::nodes))
-        .route("/v1/nodes/{node}/drain", post(cluster::drain))
-        .route("/v1/nodes/{node}/undrain", post(cluster::undrain))
-        .route("/v1/nodes/{node}/notice", post(cluster::notice))
-        .route("/v1/maintenance", post(cluster::maintenance))
-        .route("/v1/teams", get(teams::list))
-        .route("/v1/lessons", get(lessons::list))
-        .route("/v1/pause", post(cluster::pause))
-        .route("/v1/unpause", post(cluster::unpause))
-        .route("/v1/jobs", get(jobs::list).post(jobs::submit))
-        .route("/v1/check", post(jobs::check))
-        .route("/v1/jobs/{job}", get(jobs::show))
-        .route("/v1/jobs/{job}/why", get(jobs::why))
-        .route("/v1/jobs/{job}/cancel", post(jobs::cancel))
-        .route("/v1/jobs/{job}/hold", post(jobs::hold))
-        .route("/v1/jobs/{job}/release", post(jobs::release))
-        .route("/v1/jobs/{job}/preempt", post(jobs::preempt))
-        .route("/v1/jobs/{job}/directives", post(jobs::direct))
-        .route("/v1/jobs/{job}/approve", post(loops::approve))
-        .route(
+/// A route, and what it asks of its caller.
+pub(crate) struct Route {
+    pub(crate) right: Right,
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    handler: MethodRouter<Arc<Shared>>,
+}
+
+fn get<H, T>(right: Right, path: &'static str, handler: H) -> Route
+where
+    H: Handler<T, Arc<Shared>>,
+    T: 'static,
+{
+    Route {
+        right,
+        method: Method::GET,
+        path,
+        handler: routing::get(handler),
+    }
+}
+
+fn post<H, T>(right: Right, path: &'static str, handler: H) -> Route
+where
+    H: Handler<T, Arc<Shared>>,
+    T: 'static,
+{
+    Route {
+        right,
+        method: Method::POST,
+        path,
+        handler: routing::post(handler),
+    }
+}
+
+async fn document() -> impl IntoResponse {
+    ([("content-type", "application/json")], openapi())
+}
+
+/// Every route that there is. None is served without a right that it asks for, and a test calls each of them as each role.
+pub(crate) fn routes() -> Vec<Route> {
+    use Right::{Administer, Attempt, Open, Operate, See, Touch};
+    vec![
+        get(Open, "/v1/openapi.json", document),
+        post(Open, "/v1/login", people::login),
+        post(Open, "/v1/logout", people::logout),
+        get(See, "/v1/me", people::me),
+        get(See, "/v1/status", cluster::status),
+        get(See, "/v1/digest", cluster::digest),
+        get(See, "/v1/nodes", cluster::nodes),
+        get(See, "/v1/teams", teams::list),
+        get(See, "/v1/lessons", lessons::list),
+        get(See, "/v1/events", events::events),
+        get(See, "/v1/jobs", jobs::list),
+        get(See, "/v1/jobs/{job}", jobs::show),
+        get(See, "/v1/jobs/{job}/why", jobs::why),
+        get(See, "/v1/jobs/{job}/shards", loops::shards),
+        get(See, "/v1/jobs/{job}/series", series::series),
+        get(See, "/v1/jobs/{job}/output", output::output),
+        post(See, "/v1/check", jobs::check),
+        post(Touch, "/v1/jobs", jobs::submit),
+        post(Touch, "/v1/jobs/{job}/cancel", jobs::cancel),
+        post(Touch, "/v1/jobs/{job}/hold", jobs::hold),
+        post(Touch, "/v1/jobs/{job}/release", jobs::release),
+        post(Touch, "/v1/jobs/{job}/preempt", jobs::preempt),
+        post(Touch, "/v1/jobs/{job}/directives", jobs::direct),
+        post(
+            Touch,
             "/v1/jobs/{job}/directives/{directive}/undo",
-            post(loops::undo),
-        )
-        .route("/v1/jobs/{job}/shards", get(loops::shards))
-        .route("/v1/jobs/{job}/series", get(series::series))
-        .route("/v1/jobs/{job}/output", get(output::output))
-        .route("/v1/events", get(events::events))
-        .route_layer(middleware::from_fn_with_state(shared.clone(), auth::user));
-    let attempts = Router::new()
-        .route("/v1/jobs/{job}/signals", post(signals::signals))
-        .route(
+            loops::undo,
+        ),
+        post(Touch, "/v1/jobs/{job}/approve", loops::approve),
+        post(Operate, "/v1/nodes/{node}/drain", cluster::drain),
+        post(Operate, "/v1/nodes/{node}/undrain", cluster::undrain),
+        post(Operate, "/v1/nodes/{node}/notice", cluster::notice),
+        post(Operate, "/v1/maintenance", cluster::maintenance),
+        post(Operate, "/v1/pause", cluster::pause),
+        post(Operate, "/v1/unpause", cluster::unpause),
+        get(Administer, "/v1/tokens", people::list),
+        post(Administer, "/v1/tokens", people::create),
+        post(Administer, "/v1/tokens/{name}/revoke", people::revoke),
+        post(Attempt, "/v1/jobs/{job}/signals", signals::signals),
+        post(
+            Attempt,
             "/v1/attempts/{attempt}/tasks/{task}/start",
-            post(attempts::start),
-        )
-        .route(
+            attempts::start,
+        ),
+        post(
+            Attempt,
             "/v1/attempts/{attempt}/tasks/{task}/end",
-            post(attempts::end),
-        );
-    Router::new()
-        .route(
-            "/v1/openapi.json",
-            get(|| async { ([("content-type", "application/json")], openapi()) }),
-        )
-        .merge(user)
-        .merge(attempts)
+            attempts::end,
+        ),
+    ]
+}
+
+/// Which role may call what, as `docs/reference/api.md` shows it.
+#[must_use]
+pub fn roles_table() -> String {
+    let mut table =
+        "| call | viewer | member | operator | admin |\n| --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for Route {
+        right,
+        method,
+        path,
+        ..
+    } in routes()
+    {
+        let may = Role::ALL.map(|role| match right {
+            Right::Open => "yes",
+            Right::Attempt => "attempt",
+            _ if !right.is_of(role) => "-",
+            // What is not about a job is the same for all.
+            Right::See | Right::Touch if role == Role::Member && is_about_jobs(path) => "own teams",
+            Right::See | Right::Touch | Right::Operate | Right::Administer => "yes",
+        });
+        table += &format!("| `{method} {path}` | {} |\n", may.join(" | "));
+    }
+    table
+}
+
+fn is_about_jobs(path: &str) -> bool {
+    path.starts_with("/v1/jobs") || matches!(path, "/v1/check" | "/v1/events")
+}
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    let mut router = Router::new();
+    for Route {
+        right,
+        path,
+        handler,
+        ..
+    } in routes()
+    {
+        let handler = match right {
+            Right::Open | Right::Attempt => handler,
+            Right::See | Right::Touch | Right::Operate | Right::Administer => {
+                let asked = middleware::from_fn_with_state((shared.clone(), right), auth::admit);
+                handler.route_layer(asked)
+            }
+        };
+        router = router.route(path, handler);
+    }
+    router
         .fallback(|| async {
             Fault::new(
                 StatusCode::NOT_FOUND,

@@ -23,7 +23,7 @@ use crate::executor::{Executor, chain};
 use crate::forecasts::Forecasts;
 use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::signal_plane::SignalPlane;
-use crate::tokens::Tokens;
+use crate::tokens::{Allowance, Tokens};
 use crate::view::View;
 
 /// How often time passes for the signal rules: far below the shortest span that one of them waits for.
@@ -257,7 +257,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     let log: Arc<dyn Log> = Arc::new(SqliteLog::open(&config.state_dir)?);
     let listener = listen(config.listen).await?;
     let address = listener.local_addr().map_err(StartError::Http)?;
-    let tokens = Tokens::open(&config.state_dir).map_err(|source| StartError::StateDir {
+    let tokens = Tokens::open(&config.state_dir, &config.user, Allowance::default());
+    let tokens = tokens.map_err(|source| StartError::StateDir {
         dir: config.state_dir.clone(),
         source,
     })?;
@@ -316,9 +317,9 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         tokens,
         signals: SignalPlane::default(),
         forecasts: forecasts.clone(),
-        user: config.user,
         state_dir: config.state_dir.display().to_string(),
         gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
+        tls: false,
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let app = router(shared);

@@ -1,5 +1,9 @@
-//! Who may speak: the user's token in a file that only the user can read, and a token for each attempt that is derived,
-//! not stored. Makes no decisions about what a speaker may ask.
+//! Who may speak: people by tokens of which only hashes are kept, and attempts by tokens that are derived, not stored.
+//! Says who somebody is; what they may do stands in `api/auth.rs`.
+
+mod people;
+mod rate;
+mod sessions;
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,29 +12,33 @@ use std::path::Path;
 
 use antiphon_types::AttemptId;
 
-/// The file in the state directory that holds the user's token.
+pub(crate) use people::{Caller, NewToken, PeopleError, Record, Role, Stranger, TokenState};
+pub(crate) use rate::Allowance;
+pub(crate) use sessions::SESSION_LIFE;
+
+use people::People;
+use sessions::Sessions;
+
+/// The file in the state directory that holds the token of the person who runs the server.
 pub const TOKEN_FILE: &str = "token";
 
 /// The server's secrets.
 pub(crate) struct Tokens {
-    user: String,
+    pub(crate) people: People,
+    pub(crate) sessions: Sessions,
     attempts: [u8; 32],
 }
 
 impl Tokens {
-    /// Reads the secrets, and makes them where there are none.
-    pub(crate) fn open(state_dir: &Path) -> io::Result<Self> {
-        let user = secret(&state_dir.join(TOKEN_FILE))?;
+    /// Reads the secrets, and makes them where there are none. `owner` is the person who runs the server.
+    pub(crate) fn open(state_dir: &Path, owner: &str, rate: Allowance) -> io::Result<Self> {
+        let own = secret(&state_dir.join(TOKEN_FILE))?;
         let attempts = secret(&state_dir.join("attempt-key"))?;
         Ok(Self {
-            user,
+            people: People::open(state_dir, owner, &own, rate)?,
+            sessions: Sessions::default(),
             attempts: *blake3::hash(attempts.as_bytes()).as_bytes(),
         })
-    }
-
-    /// Whether this is the user's token.
-    pub(crate) fn is_user(&self, token: &str) -> bool {
-        same(token, &self.user)
     }
 
     /// The token that lets the processes of one attempt speak for it, and nobody else.
@@ -44,6 +52,13 @@ impl Tokens {
     pub(crate) fn is_attempt(&self, token: &str, attempt: AttemptId) -> bool {
         same(token, &self.of_attempt(attempt))
     }
+
+    /// Whose browser this is.
+    pub(crate) fn of_session(&self, secret: &str) -> Result<Caller, Stranger> {
+        let token = self.sessions.token(secret).ok_or(Stranger::Unknown)?;
+        // Asked again with every request: what is revoked or expired ends its sessions with it.
+        self.people.by_hash(&token)
+    }
 }
 
 /// Compares hashes, whose comparison takes the same time wherever they differ.
@@ -51,7 +66,7 @@ fn same(given: &str, expected: &str) -> bool {
     blake3::hash(given.as_bytes()) == blake3::hash(expected.as_bytes())
 }
 
-/// Reads the user's token as a client does.
+/// Reads the token of the person who runs the server, as a client does.
 ///
 /// # Errors
 /// Where the file cannot be read.
@@ -68,10 +83,20 @@ fn secret(path: &Path) -> io::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => (),
         Err(error) => return Err(error),
     }
+    let text = random()?;
+    write_whole(path, text.as_bytes())?;
+    Ok(text)
+}
+
+/// A new secret of 256 bits.
+fn random() -> io::Result<String> {
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // Written beside and renamed: a crash leaves a whole secret or none.
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Written beside and renamed, for its owner alone: a crash leaves the old file or the new one, whole.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -79,8 +104,12 @@ fn secret(path: &Path) -> io::Result<String> {
         .truncate(true)
         .mode(0o600)
         .open(&beside)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
-    Ok(text)
+    // The name has to be as durable as what it names: a revoked token would come back.
+    match path.parent() {
+        Some(dir) => fs::File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
 }

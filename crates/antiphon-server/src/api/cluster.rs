@@ -12,6 +12,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 
+use super::auth::Caller;
 use super::jobs::run;
 use super::model::{
     CommandAccepted, FailureView, MaintenanceBody, NodeList, NodeView, NoticeBody, NoticeView,
@@ -147,23 +148,26 @@ fn reason(body: Option<Json<ReasonBody>>) -> String {
 #[utoipa::path(post, path = "/v1/nodes/{node}/drain", request_body = ReasonBody, responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn drain(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(node): Path<String>,
     headers: HeaderMap,
     body: Option<Json<ReasonBody>>,
 ) -> Result<Json<CommandAccepted>, Fault> {
     let (node, reason) = (NodeName(node), reason(body));
-    run(&shared, &headers, Command::Drain { node, reason }).await
+    run(&shared, &caller, &headers, Command::Drain { node, reason }).await
 }
 
 /// Takes tasks on a node again.
 #[utoipa::path(post, path = "/v1/nodes/{node}/undrain", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn undrain(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(node): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
     run(
         &shared,
+        &caller,
         &headers,
         Command::Undrain {
             node: NodeName(node),
@@ -176,6 +180,7 @@ pub(crate) async fn undrain(
 #[utoipa::path(post, path = "/v1/nodes/{node}/notice", request_body = NoticeBody, responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn notice(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(node): Path<String>,
     headers: HeaderMap,
     body: Result<Json<NoticeBody>, JsonRejection>,
@@ -196,7 +201,7 @@ pub(crate) async fn notice(
         cause,
         reason: body.reason,
     };
-    run(&shared, &headers, Command::Notice(notice)).await
+    run(&shared, &caller, &headers, Command::Notice(notice)).await
 }
 
 fn unknown_cause(name: &str) -> Fault {
@@ -213,6 +218,7 @@ fn unknown_cause(name: &str) -> Fault {
 #[utoipa::path(post, path = "/v1/maintenance", request_body = MaintenanceBody, responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn maintenance(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     headers: HeaderMap,
     body: Result<Json<MaintenanceBody>, JsonRejection>,
 ) -> Result<Json<CommandAccepted>, Fault> {
@@ -223,18 +229,20 @@ pub(crate) async fn maintenance(
         until: Timestamp::from_millis(body.until_ms),
         reason: body.reason,
     };
-    run(&shared, &headers, Command::Maintain(planned)).await
+    run(&shared, &caller, &headers, Command::Maintain(planned)).await
 }
 
 /// Stops deciding; jobs run on.
 #[utoipa::path(post, path = "/v1/pause", request_body = ReasonBody, responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn pause(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     headers: HeaderMap,
     body: Option<Json<ReasonBody>>,
 ) -> Result<Json<CommandAccepted>, Fault> {
     run(
         &shared,
+        &caller,
         &headers,
         Command::Pause {
             reason: reason(body),
@@ -247,7 +255,8 @@ pub(crate) async fn pause(
 #[utoipa::path(post, path = "/v1/unpause", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn unpause(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
-    run(&shared, &headers, Command::Unpause).await
+    run(&shared, &caller, &headers, Command::Unpause).await
 }

@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use antiphon_types::{Event, Seq};
+use antiphon_kernel::State as KernelState;
+use antiphon_types::{Action, Body, Command, Decision, Event, JobId, Observation, Seq};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -14,6 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use super::Shared;
+use super::auth::{Caller, Role};
 use super::problem::Fault;
 use crate::recovery::decode;
 
@@ -31,6 +33,7 @@ pub(crate) struct EventsQuery {
 #[utoipa::path(get, path = "/v1/events", params(EventsQuery), responses((status = 200, content_type = "text/event-stream", body = String)))]
 pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Fault> {
     let Query(query) = query?;
@@ -38,13 +41,14 @@ pub(crate) async fn events(
     let after = query.after.unwrap_or_else(|| shared.view.state().seq().0);
     let reader = Reader {
         shared,
+        caller,
         live,
         last: Seq(after),
         page: Vec::new().into_iter(),
         behind: true,
     };
     let stream = stream::unfold(reader, |mut reader| async {
-        let event = reader.next().await?;
+        let event = reader.next_shown().await?;
         Some((Ok(to_sse(&event)), reader))
     });
     Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
@@ -52,6 +56,7 @@ pub(crate) async fn events(
 
 struct Reader {
     shared: Arc<Shared>,
+    caller: Caller,
     live: broadcast::Receiver<Arc<Event>>,
     last: Seq,
     page: std::vec::IntoIter<Event>,
@@ -60,6 +65,22 @@ struct Reader {
 }
 
 impl Reader {
+    /// The next event that the caller may see; none once the caller may see nothing any more.
+    async fn next_shown(&mut self) -> Option<Arc<Event>> {
+        loop {
+            let event = self.next().await?;
+            // A stream that is open outlives the request that was let in: a token that was revoked meanwhile ends it.
+            self.shared.tokens.people.by_hash(&self.caller.token).ok()?;
+            if self.caller.role != Role::Member {
+                return Some(event);
+            }
+            let state = self.shared.view.state();
+            if let Some(shown) = shown_to(&self.caller, &state, &event) {
+                return Some(shown);
+            }
+        }
+    }
+
     async fn next(&mut self) -> Option<Arc<Event>> {
         loop {
             if let Some(event) = self.page.next() {
@@ -85,6 +106,77 @@ impl Reader {
             }
         }
     }
+}
+
+/// What a member sees of an event: all of what concerns the cluster, and what concerns the jobs of their teams.
+fn shown_to(caller: &Caller, state: &KernelState, event: &Arc<Event>) -> Option<Arc<Event>> {
+    let job = |job: JobId| {
+        let job = state.job(job);
+        job.is_some_and(|job| caller.sees(state, &job.spec.team))
+    };
+    let shown = match &event.body {
+        Body::Command { command, .. } => match command {
+            Command::Submit { spec } => caller.sees(state, &spec.team),
+            Command::Cancel { job: of }
+            | Command::Hold { job: of }
+            | Command::Release { job: of }
+            | Command::Preempt { job: of }
+            | Command::Approve { job: of, .. }
+            | Command::Undo { job: of, .. } => job(*of),
+            Command::Direct(direct) => job(direct.job),
+            Command::Ask(ask) => job(ask.attempt.job),
+            Command::Drain { .. }
+            | Command::Undrain { .. }
+            | Command::Pause { .. }
+            | Command::Unpause
+            | Command::SetPolicy { .. }
+            | Command::SetTeams { .. }
+            | Command::Maintain(_)
+            | Command::Notice(_) => true,
+        },
+        Body::Observation(observation) => match observation {
+            Observation::Inventory { .. } => true,
+            Observation::TaskStarted { task } | Observation::TaskEnded { task, .. } => {
+                job(task.attempt.job)
+            }
+            Observation::Attached { attempt, .. }
+            | Observation::Acknowledged { attempt, .. }
+            | Observation::Shards { attempt, .. } => job(attempt.job),
+            Observation::Checkpointed { checkpoint } => job(checkpoint.attempt.job),
+        },
+        Body::Finding(finding) => job(finding.attempt().job),
+        Body::Decision(decision) => {
+            let about = |action: &Action| match action {
+                Action::Launch { attempt, .. }
+                | Action::Yield { attempt, .. }
+                | Action::Terminate { attempt, .. }
+                | Action::Kill { attempt, .. }
+                | Action::Settle { attempt, .. } => job(attempt.job),
+                Action::Direct { job: of, .. }
+                | Action::Reserve { job: of, .. }
+                | Action::Unreserve { job: of }
+                | Action::Remedy { job: of, .. }
+                | Action::Augment { job: of, .. }
+                | Action::Abandon { job: of, .. } => job(*of),
+                Action::PutAside { .. } => true,
+            };
+            let actions = decision.actions.iter().filter(|action| about(action));
+            let actions: Vec<Action> = actions.cloned().collect();
+            if actions.is_empty() {
+                return None;
+            }
+            return Some(Arc::new(Event {
+                seq: event.seq,
+                at: event.at,
+                body: Body::Decision(Decision {
+                    actions,
+                    ..decision.clone()
+                }),
+            }));
+        }
+        Body::Tick | Body::SafeMode { .. } => true,
+    };
+    shown.then(|| event.clone())
 }
 
 fn to_sse(event: &Event) -> SseEvent {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::IntoParams;
 
+use super::auth::{self, Caller, Role};
 use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
 use super::problem::Fault;
 use super::{Shared, now};
@@ -42,6 +43,7 @@ pub(crate) struct ListQuery {
 #[utoipa::path(get, path = "/v1/jobs", params(ListQuery), responses((status = 200, body = JobPage)))]
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<JobPage>, Fault> {
     let Query(query) = query?;
@@ -65,10 +67,11 @@ pub(crate) async fn list(
     let state = shared.view.state();
     let wanted = |job: &&Job| {
         let in_state = query.state.as_deref();
-        in_state.is_none_or(|wanted| wanted == job.state.name())
+        caller.sees(&state, &job.spec.team)
+            && in_state.is_none_or(|wanted| wanted == job.state.name())
             && array.is_none_or(|first| job.array.is_some_and(|member| member.first == first))
     };
-    let filtered = query.state.is_some() || array.is_some();
+    let filtered = query.state.is_some() || array.is_some() || caller.role == Role::Member;
     let end = start.saturating_add(limit);
     // One more tells whether there is another page. A filter may pass over any number of jobs.
     let most = if filtered {
@@ -122,12 +125,13 @@ fn wrong_query(parameter: &str, help: &str) -> Fault {
 #[utoipa::path(post, path = "/v1/jobs", request_body = Object, responses((status = 201, body = CommandAccepted)))]
 pub(crate) async fn submit(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     headers: HeaderMap,
     body: Result<Json<Value>, JsonRejection>,
 ) -> Result<(StatusCode, Json<CommandAccepted>), Fault> {
     let Json(value) = body?;
     // A command that was carried out is answered as then, whatever has changed since.
-    let id = command_id(&headers, &value);
+    let id = command_id(&caller, &headers, &value);
     let first = match &id {
         Some(id) => repeated(&shared.view.state(), id)?,
         None => None,
@@ -147,7 +151,7 @@ pub(crate) async fn submit(
         spec,
         warnings,
         notes,
-    } = read(&shared, value)?;
+    } = read(&shared, &caller, value)?;
     let subject = format!("job `{}`", spec.name);
     shared
         .backend
@@ -157,7 +161,7 @@ pub(crate) async fn submit(
     let command = Command::Submit {
         spec: Box::new(spec),
     };
-    let mut accepted = run_as(&shared, id, command)
+    let mut accepted = run_as(&shared, &caller, id, command)
         .await
         .map_err(|fault| fault.about(&subject))?;
     accepted.warnings = warnings;
@@ -186,6 +190,7 @@ fn made(shared: &Shared, first: Option<JobId>) -> u64 {
 #[utoipa::path(post, path = "/v1/check", request_body = Object, responses((status = 200, body = CheckReport)))]
 pub(crate) async fn check(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     body: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<CheckReport>, Fault> {
     let Json(value) = body?;
@@ -193,7 +198,7 @@ pub(crate) async fn check(
         spec,
         warnings,
         notes,
-    } = read(&shared, value)?;
+    } = read(&shared, &caller, value)?;
     let subject = format!("job `{}`", spec.name);
     shared
         .backend
@@ -220,11 +225,15 @@ fn read(shared: &Shared, value: Value) -> Result<Made, Fault> {
     let file = jobfile::from_value(value)?;
     let state = shared.view.state();
     let team = file.team.as_deref().unwrap_or("default").to_owned();
+    if !caller.sees(&state, &team) {
+        return Err(auth::not_of_team(caller, &team));
+    }
+    let seen = |id: &JobId| {
+        let job = state.job(*id);
+        job.is_some_and(|job| caller.sees(&state, &job.spec.team))
+    };
     let find = |name: &str| {
-        let by_id = name
-            .parse::<JobId>()
-            .ok()
-            .filter(|id| state.job(*id).is_some());
+        let by_id = name.parse::<JobId>().ok().filter(seen);
         match by_id.or_else(|| newest_named(&state, &team, name)) {
             Some(job) => vec![job],
             None => members_of(&state, &team, name),
@@ -233,7 +242,7 @@ fn read(shared: &Shared, value: Value) -> Result<Made, Fault> {
     Ok(jobfile::to_spec(
         &file,
         &Context {
-            user: &shared.user,
+            user: &caller.name,
             now: now(),
             find: &find,
             site: &|| Site::of(&state),
@@ -267,16 +276,22 @@ fn array_of(job: &Job) -> Option<&str> {
     job.spec.name.rsplit_once('[').map(|(name, _)| name)
 }
 
-/// Finds a job by its id or its name.
-pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job, Fault> {
+/// Finds a job by its id or its name, among those that the caller may see: to them there are no others.
+pub(crate) fn find_job<'a>(
+    state: &'a KernelState,
+    caller: &Caller,
+    text: &str,
+) -> Result<&'a Job, Fault> {
+    let seen = |job: &&Job| caller.sees(state, &job.spec.team);
     if let Ok(id) = text.parse::<JobId>() {
         let newest = state.newest_job();
         return state
             .job(id)
+            .filter(seen)
             .ok_or_else(|| Rejection::UnknownJob { job: id, newest }.into());
     }
     // An array's own name stands for its first member.
-    let named = |job: &&Job| job.spec.name == text || array_of(job) == Some(text);
+    let named = |job: &&Job| (job.spec.name == text || array_of(job) == Some(text)) && seen(job);
     let living = state
         .jobs()
         .values()
@@ -285,7 +300,8 @@ pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job
     living
         .or_else(|| state.jobs().values().rev().find(named))
         .ok_or_else(|| {
-            let names = state.jobs().values().map(|job| job.spec.name.as_str());
+            let names = state.jobs().values().filter(seen);
+            let names = names.map(|job| job.spec.name.as_str());
             let nearest = names
                 .map(|name| (strsim::damerau_levenshtein(text, name), name))
                 .min();
@@ -312,10 +328,11 @@ pub(crate) fn find_job<'a>(state: &'a KernelState, text: &str) -> Result<&'a Job
 #[utoipa::path(get, path = "/v1/jobs/{job}", responses((status = 200, body = JobDetail)))]
 pub(crate) async fn show(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
 ) -> Result<Json<JobDetail>, Fault> {
     let state = shared.view.state();
-    let job = find_job(&state, &job)?;
+    let job = find_job(&state, &caller, &job)?;
     Ok(Json(render::detail(
         &render::Sight::of(&shared, &state),
         job,
@@ -326,12 +343,13 @@ pub(crate) async fn show(
 #[utoipa::path(get, path = "/v1/jobs/{job}/why", responses((status = 200, body = WhyView)))]
 pub(crate) async fn why(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
 ) -> Result<Json<WhyView>, Fault> {
     let forecast = shared.forecasts.latest();
     let id = {
         let state = shared.view.state();
-        let job = find_job(&state, &job)?;
+        let job = find_job(&state, &caller, &job)?;
         let waits = matches!(job.state, JobState::Pending { .. } | JobState::Held { .. });
         if !waits {
             let now = now().max(state.now());
@@ -341,7 +359,7 @@ pub(crate) async fn why(
     };
     // What would start it is tried on a copy.
     let told = move |state: KernelState| {
-        let job = find_job(&state, &id.to_string())?;
+        let job = find_job(&state, &caller, &id.to_string())?;
         Ok(told_why::why(&state, job, state.now(), forecast.as_deref()))
     };
     let told: Result<WhyView, Fault> = shared.forecasts.ask(&shared.view, told).await?;
@@ -352,58 +370,75 @@ pub(crate) async fn why(
 #[utoipa::path(post, path = "/v1/jobs/{job}/cancel", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn cancel(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
-    on_job(&shared, &headers, &job, |job| Command::Cancel { job }).await
+    on_job(&shared, &caller, &headers, &job, |job| Command::Cancel {
+        job,
+    })
+    .await
 }
 
 /// Keeps a job from running; a running one saves a checkpoint and stops first.
 #[utoipa::path(post, path = "/v1/jobs/{job}/hold", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn hold(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
-    on_job(&shared, &headers, &job, |job| Command::Hold { job }).await
+    on_job(&shared, &caller, &headers, &job, |job| Command::Hold {
+        job,
+    })
+    .await
 }
 
 /// Lets a held job run again.
 #[utoipa::path(post, path = "/v1/jobs/{job}/release", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn release(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
-    on_job(&shared, &headers, &job, |job| Command::Release { job }).await
+    on_job(&shared, &caller, &headers, &job, |job| Command::Release {
+        job,
+    })
+    .await
 }
 
 /// Makes a running job save a checkpoint and go back to its place in the queue.
 #[utoipa::path(post, path = "/v1/jobs/{job}/preempt", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn preempt(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
-    on_job(&shared, &headers, &job, |job| Command::Preempt { job }).await
+    on_job(&shared, &caller, &headers, &job, |job| Command::Preempt {
+        job,
+    })
+    .await
 }
 
 /// Sends a directive to a job's trainer.
 #[utoipa::path(post, path = "/v1/jobs/{job}/directives", request_body = DirectiveBodyIn, responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn direct(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     headers: HeaderMap,
     body: Result<Json<DirectiveBodyIn>, JsonRejection>,
 ) -> Result<Json<CommandAccepted>, Fault> {
     let Json(given) = body?;
     let reason = if given.reason.is_empty() {
-        format!("asked by {}", shared.user)
+        format!("asked by {}", caller.name)
     } else {
         given.reason.clone()
     };
     let body = given::directive(given)?;
-    on_job(&shared, &headers, &job, |job| {
+    on_job(&shared, &caller, &headers, &job, |job| {
         Command::Direct(Direct { job, body, reason })
     })
     .await
@@ -411,35 +446,38 @@ pub(crate) async fn direct(
 
 pub(crate) async fn on_job(
     shared: &Arc<Shared>,
+    caller: &Caller,
     headers: &HeaderMap,
     job: &str,
     command: impl FnOnce(JobId) -> Command,
 ) -> Result<Json<CommandAccepted>, Fault> {
     let id = {
         let state: RwLockReadGuard<'_, KernelState> = shared.view.state();
-        find_job(&state, job)?.id
+        find_job(&state, caller, job)?.id
     };
-    run(shared, headers, command(id)).await
+    run(shared, caller, headers, command(id)).await
 }
 
 /// Runs a command under the client's idempotency key, if it gave one.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
+    caller: &Caller,
     headers: &HeaderMap,
     command: Command,
 ) -> Result<Json<CommandAccepted>, Fault> {
-    let id = command_id(headers, &command);
-    run_as(shared, id, command).await.map(Json)
+    let id = command_id(caller, headers, &command);
+    run_as(shared, caller, id, command).await.map(Json)
 }
 
 async fn run_as(
     shared: &Arc<Shared>,
+    caller: &Caller,
     id: Option<CommandId>,
     command: Command,
 ) -> Result<CommandAccepted, Fault> {
     let accepted = shared
         .inputs
-        .command(shared.user.clone(), id, command)
+        .command(caller.name.to_string(), id, command)
         .await?;
     Ok(CommandAccepted {
         seq: accepted.seq.0,
@@ -451,12 +489,12 @@ async fn run_as(
     })
 }
 
-/// The client's key, bound to what it was sent with.
-fn command_id(headers: &HeaderMap, content: &impl Serialize) -> Option<CommandId> {
+/// The client's key, bound to who sent it and to what it was sent with: two people may choose the same.
+fn command_id(caller: &Caller, headers: &HeaderMap, content: &impl Serialize) -> Option<CommandId> {
     let key = headers.get("idempotency-key")?.to_str().ok()?;
     let content = serde_json::to_vec(content).ok()?;
     (!key.is_empty() && key.len() <= 200).then(|| CommandId {
-        key: key.to_owned(),
+        key: format!("{}/{key}", caller.name),
         content: blake3::hash(&content).to_hex()[..16].to_owned(),
     })
 }

@@ -9,6 +9,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 
+use super::auth::Caller;
 use super::jobs::{find_job, on_job, run};
 use super::model::{ApprovalIn, CommandAccepted, ShardsView};
 use super::problem::Fault;
@@ -18,6 +19,7 @@ use super::{Shared, origins};
 #[utoipa::path(post, path = "/v1/jobs/{job}/approve", request_body = ApprovalIn, responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn approve(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     headers: HeaderMap,
     body: Result<Json<ApprovalIn>, JsonRejection>,
@@ -26,7 +28,7 @@ pub(crate) async fn approve(
     let rule = rule_named(&given.rule)?;
     let command = {
         let state = shared.view.state();
-        let job = find_job(&state, &job)?;
+        let job = find_job(&state, &caller, &job)?;
         let subject = given.subject.unwrap_or_else(|| only_subject(job, rule));
         Command::Approve {
             job: job.id,
@@ -34,13 +36,14 @@ pub(crate) async fn approve(
             subject,
         }
     };
-    run(&shared, &headers, command).await
+    run(&shared, &caller, &headers, command).await
 }
 
 /// Takes back what a directive changed.
 #[utoipa::path(post, path = "/v1/jobs/{job}/directives/{directive}/undo", responses((status = 200, body = CommandAccepted)))]
 pub(crate) async fn undo(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path((job, directive)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<CommandAccepted>, Fault> {
@@ -53,7 +56,7 @@ pub(crate) async fn undo(
         ));
     };
     let directive = DirectiveId(number);
-    on_job(&shared, &headers, &job, |job| Command::Undo {
+    on_job(&shared, &caller, &headers, &job, |job| Command::Undo {
         job,
         directive,
     })
@@ -64,10 +67,11 @@ pub(crate) async fn undo(
 #[utoipa::path(get, path = "/v1/jobs/{job}/shards", responses((status = 200, body = ShardsView)))]
 pub(crate) async fn shards(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
 ) -> Result<Json<ShardsView>, Fault> {
     let state = shared.view.state();
-    let job = find_job(&state, &job)?;
+    let job = find_job(&state, &caller, &job)?;
     Ok(Json(ShardsView {
         job: job.id.to_string(),
         shards: origins::shown(job),

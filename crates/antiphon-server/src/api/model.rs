@@ -908,6 +908,80 @@ pub struct DirectiveBodyIn {
     pub reason: String,
 }
 
+/// What a browser logs in with.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoginBody {
+    /// The token.
+    pub token: String,
+}
+
+/// Who a caller is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CallerView {
+    /// The token's name: what the log calls them.
+    pub name: String,
+    /// `viewer`, `member`, `operator` or `admin`.
+    pub role: String,
+    /// Of a member: whose jobs they see and touch.
+    pub teams: Vec<String>,
+}
+
+/// A token to make.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenBody {
+    /// Its name: letters, digits, `-`, `_`, `.` and `@`.
+    pub name: String,
+    /// `viewer`, `member`, `operator` or `admin`.
+    pub role: String,
+    /// Of a member: whose jobs they see and touch, together with those of the teams below.
+    #[serde(default)]
+    pub teams: Vec<String>,
+    /// For how long it is good; without it until it is revoked.
+    #[serde(default)]
+    pub expires_in_ms: Option<u64>,
+}
+
+/// A token that was made.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TokenMade {
+    /// What its holder sends. Shown this once.
+    pub secret: String,
+    /// What is kept of it.
+    pub token: TokenView,
+}
+
+/// What is kept of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TokenView {
+    /// Its name.
+    pub name: String,
+    /// `viewer`, `member`, `operator` or `admin`.
+    pub role: String,
+    /// Of a member: whose jobs they see and touch.
+    pub teams: Vec<String>,
+    /// `valid`, `expired` or `revoked`.
+    pub state: String,
+    /// When it was made.
+    pub made_ms: u64,
+    /// By whom.
+    pub made_by: String,
+    /// Until when it is good.
+    pub expires_ms: Option<u64>,
+    /// When it was revoked.
+    pub revoked_ms: Option<u64>,
+    /// By whom.
+    pub revoked_by: Option<String>,
+}
+
+/// All tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TokenList {
+    /// By name.
+    pub tokens: Vec<TokenView>,
+}
+
 /// A refusal or failure, as `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Shared;
+use super::auth::Caller;
 use super::jobs::find_job;
 use super::problem::Fault;
 use crate::executor::chain;
@@ -36,11 +37,12 @@ pub(crate) struct OutputQuery {
 #[utoipa::path(get, path = "/v1/jobs/{job}/output", params(OutputQuery), responses((status = 200, content_type = "application/octet-stream", body = String)))]
 pub(crate) async fn output(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     query: Result<Query<OutputQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, Fault> {
     let Query(query) = query?;
-    let (task, ended) = choose(&shared, &job, &query)?;
+    let (task, ended) = choose(&shared, &caller, &job, &query)?;
     let bytes = shared
         .backend
         .output(&task, query.offset, BYTES_MAX)
@@ -74,9 +76,14 @@ pub(crate) async fn output(
 }
 
 /// The task that is asked for, and whether it has ended.
-fn choose(shared: &Shared, job: &str, query: &OutputQuery) -> Result<(TaskId, bool), Fault> {
+fn choose(
+    shared: &Shared,
+    caller: &Caller,
+    job: &str,
+    query: &OutputQuery,
+) -> Result<(TaskId, bool), Fault> {
     let state = shared.view.state();
-    let job = find_job(&state, job)?;
+    let job = find_job(&state, caller, job)?;
     if job.launches == 0 {
         let detail = format!(
             "{} has not been launched yet, so there is no output",

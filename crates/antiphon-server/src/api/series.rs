@@ -11,6 +11,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Shared;
+use super::auth::Caller;
 use super::jobs::find_job;
 use super::model::{ConvergenceView, SeriesView};
 use super::problem::Fault;
@@ -26,11 +27,12 @@ pub(crate) struct SeriesQuery {
 #[utoipa::path(get, path = "/v1/jobs/{job}/series", params(SeriesQuery), responses((status = 200, body = SeriesView)))]
 pub(crate) async fn series(
     State(shared): State<Arc<Shared>>,
+    caller: Caller,
     Path(job): Path<String>,
     query: Result<Query<SeriesQuery>, QueryRejection>,
 ) -> Result<Json<SeriesView>, Fault> {
     let Query(SeriesQuery { name }) = query?;
-    let id = find_job(&shared.view.state(), &job)?.id;
+    let id = find_job(&shared.view.state(), &caller, &job)?.id;
     let Some((attempt, points)) = shared.signals.series(id, &name) else {
         let detail = format!("{id} has reported no `{name}` since the server started");
         let help = "there are: loss, step_ms, grad_norm, shard/NAME, probe/CATEGORY";

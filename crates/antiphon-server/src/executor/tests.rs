@@ -9,6 +9,7 @@ use antiphon_types::{ArraySpec, Command, Outcome, Policy, Processes, Shape, Task
 use super::*;
 use crate::fixture::*;
 use crate::recovery::load;
+use crate::tokens::Allowance;
 
 struct Server {
     view: Arc<View>,
@@ -31,7 +32,7 @@ async fn start(log: MemoryLog, backend: Arc<FakeBackend>) -> Server {
         backend: backend.clone(),
         view: running.view.clone(),
         inputs: running.inputs.clone(),
-        tokens: Arc::new(Tokens::open(secrets.path()).unwrap()),
+        tokens: Arc::new(Tokens::open(secrets.path(), "root", Allowance::default()).unwrap()),
         url: "http://127.0.0.1:1".into(),
     };
     tokio::spawn(executor.run(running.actions));
