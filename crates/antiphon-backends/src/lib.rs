@@ -24,5 +24,6 @@ mod backend;
 #[cfg(feature = "test-support")]
 pub mod fake;
 pub mod local;
+pub mod trust;
 
 pub use backend::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};

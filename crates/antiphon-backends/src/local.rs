@@ -32,6 +32,7 @@ use tokio::process::Command;
 use self::process::{Process, boot_id, marked};
 use self::task_dir::{Check, NodeCheck, TaskDir, TaskFile};
 use self::watch::{Look, Own, Watch};
+use crate::trust::CA_VARIABLE;
 use crate::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};
 
 /// How long a task waits for the server to say that its attempt is current.
@@ -360,6 +361,7 @@ impl Inner {
                 .get("ANTIPHON_JOB_TOKEN")
                 .cloned()
                 .unwrap_or_default(),
+            ca: launch.environment.get(CA_VARIABLE).map(PathBuf::from),
             give_up: self.config.check_give_up,
         })
     }

@@ -283,3 +283,6 @@ pub(crate) fn now() -> Timestamp {
     let ms = since.map_or(0, |since| since.as_millis());
     Timestamp::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests;

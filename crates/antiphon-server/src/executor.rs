@@ -2,9 +2,11 @@
 //! what may not have happened, decides nothing, and never takes a failed look for an end.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use antiphon_backends::trust::CA_VARIABLE;
 use antiphon_backends::{Backend, BackendError, Launch, TaskSeen};
 use antiphon_kernel::{Active, Job, JobState, StopPhase, TaskPhase};
 use antiphon_types::{Action, AttemptId, Exit, JobId, JobSpec, Observation, TaskId};
@@ -31,6 +33,8 @@ pub(crate) struct Executor {
     pub(crate) tokens: Arc<Tokens>,
     /// Where trainers and supervisors find this server.
     pub(crate) url: String,
+    /// Whom they believe, where that is none of the system's authorities.
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// What a hand is told.
@@ -226,6 +230,10 @@ impl Executor {
             ),
             ("ANTIPHON_CLASS".to_owned(), active.class.name().to_owned()),
         ]);
+        if let Some(ca) = &self.ca {
+            let ca = ca.to_string_lossy().into_owned();
+            environment.insert(CA_VARIABLE.into(), ca);
+        }
         if let Some(member) = job.array {
             let index = member.index.to_string();
             environment.insert("ANTIPHON_ARRAY_INDEX".into(), index);

@@ -10,13 +10,17 @@ mod forecasts;
 pub mod jobfile;
 mod lessons;
 mod recovery;
+mod serve;
 mod signal_plane;
 mod start;
+mod tls;
 mod tokens;
 mod view;
 
 pub use event_loop::{Accepted, LoopHandle, Refused};
 pub use lessons::{Lesson, Lessons, Site};
 pub use recovery::{AuditReport, LoadError, audit};
+pub use serve::Limits;
 pub use start::{ServerConfig, StartError, Started, start};
+pub use tls::{TlsError, TlsFiles};
 pub use tokens::{TOKEN_FILE, read_token};

@@ -11,6 +11,8 @@ use antiphon_backends::Backend;
 use antiphon_kernel::State;
 use antiphon_store::{Log, SqliteLog, StoreError};
 use antiphon_types::{Command, NodeSpec, Observation, PartitionSpec, Policy, Rejection, TeamSpec};
+use axum::http::Uri;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -22,7 +24,9 @@ use crate::event_loop::{EventLoop, LoopHandle, Refused};
 use crate::executor::{Executor, chain};
 use crate::forecasts::Forecasts;
 use crate::recovery::{ImageKeeper, LoadError, load};
+use crate::serve::{Limits, serve};
 use crate::signal_plane::SignalPlane;
+use crate::tls::{Shown, TlsError, TlsFiles};
 use crate::tokens::{Allowance, Tokens};
 use crate::view::View;
 
@@ -31,8 +35,17 @@ const TICK: Duration = Duration::from_secs(5);
 
 /// What a server is started with.
 pub struct ServerConfig {
-    /// Where it listens; loopback only.
+    /// Where it listens. Anything but loopback takes TLS, or an explicit leave to do without.
     pub listen: SocketAddr,
+    /// Its certificate; without one it speaks plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// Whether it may speak plain HTTP to other machines.
+    pub plain_to_others: bool,
+    /// The URL by which clients and tasks know it. Default: the address on which it listens, or this machine's name where
+    /// that is any address.
+    pub advertise: Option<String>,
+    /// What others may take of it.
+    pub limits: Limits,
     /// Directory of log, outputs and token.
     pub state_dir: PathBuf,
     /// The kernel's settings.
@@ -52,9 +65,20 @@ pub struct ServerConfig {
 /// Why a server could not be started, or went down.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Anything but loopback needs TLS and roles, which are not there yet.
-    #[error("{0} is not a loopback address")]
+    /// Others would read tokens and outputs on the wire.
+    #[error("{0} is not a loopback address, and there is no certificate")]
     NotLoopback(SocketAddr),
+    /// The URL by which clients should know the server cannot be one of it.
+    #[error("clients cannot know the server as `{url}`: {why}")]
+    Advertise {
+        /// The URL.
+        url: String,
+        /// Why not.
+        why: String,
+    },
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Somebody listens there already.
     #[error("port {port} of {ip} is taken", ip = .listen.ip(), port = .listen.port())]
     PortTaken {
@@ -126,6 +150,9 @@ impl StartError {
             Self::Store(StoreError::Newer { .. }) => "AP0407",
             Self::Store(_) | Self::StateDir { .. } => "AP0412",
             Self::NotLoopback(_) => "AP0409",
+            Self::Advertise { .. } => "AP0852",
+            Self::Tls(TlsError::NotBelieved { .. }) => "AP0851",
+            Self::Tls(_) => "AP0850",
             Self::LogFailed(StoreError::DiskFull { .. }) => "AP0403",
             Self::LogFailed(_) => "AP0411",
             Self::Nodes { .. } => "AP0413",
@@ -143,7 +170,17 @@ impl StartError {
     pub fn help(&self) -> String {
         match self {
             Self::NotLoopback(_) => {
-                "listen on 127.0.0.1; forward the port with ssh to reach it from elsewhere".into()
+                "give `--certificate FILE --key FILE`, or listen on 127.0.0.1; `--insecure` lets everybody on the way read tokens and outputs"
+                    .into()
+            }
+            Self::Advertise { .. } => {
+                "give `--advertise` a URL by which other machines reach this server, like `https://sched.example:7440`".into()
+            }
+            Self::Tls(TlsError::NotBelieved { host, .. }) => format!(
+                "use a certificate for `{host}`, or give the name it is for with `--advertise https://NAME:PORT`; `--ca FILE` names its authority"
+            ),
+            Self::Tls(_) => {
+                "give a certificate and its key in PEM with `--certificate FILE --key FILE`".into()
             }
             Self::PortTaken { listen } => format!(
                 "`antiphon jobs` shows whether it is an antiphon server; choose another port with `--listen {}:{}`",
@@ -176,12 +213,14 @@ impl StartError {
 pub struct Started {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// The URL by which clients and tasks know it.
+    pub url: String,
     /// Attempts that an earlier server left running and this one has taken up.
     pub adopted: usize,
     /// Jobs that have not ended.
     pub jobs_living: usize,
-    /// Where the earlier server listened, if jobs that are under way know it by another address.
-    pub moved_from: Option<SocketAddr>,
+    /// How the earlier server was known, if jobs that are under way know it by another address.
+    pub moved_from: Option<String>,
     /// Nodes that take tasks.
     pub nodes: Vec<NodeSpec>,
     view: Arc<View>,
@@ -251,13 +290,22 @@ fn ended_with(ended: Result<Result<(), StoreError>, tokio::task::JoinError>) -> 
 /// # Errors
 /// Where anything that it needs cannot be had; nothing is left half-started.
 pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
-    if !config.listen.ip().is_loopback() {
+    if !config.listen.ip().is_loopback() && config.tls.is_none() && !config.plain_to_others {
         return Err(StartError::NotLoopback(config.listen));
     }
     let log: Arc<dyn Log> = Arc::new(SqliteLog::open(&config.state_dir)?);
     let listener = listen(config.listen).await?;
     let address = listener.local_addr().map_err(StartError::Http)?;
-    let tokens = Tokens::open(&config.state_dir, &config.user, Allowance::default());
+    let known = Known::of(&config, address)?;
+    let certificate = match config.tls.clone() {
+        Some(files) => Some(Arc::new(Shown::open(files, known.host.clone())?)),
+        None => None,
+    };
+    let allowance = Allowance {
+        per_second: config.limits.requests_per_second,
+        burst: config.limits.requests_burst,
+    };
+    let tokens = Tokens::open(&config.state_dir, &config.user, allowance);
     let tokens = tokens.map_err(|source| StartError::StateDir {
         dir: config.state_dir.clone(),
         source,
@@ -275,8 +323,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
             source,
         })?;
     let (adopted, living) = (state.active_jobs().count(), living(&state));
-    leave_address(&config.state_dir, "address", address);
-    let moved_from = address_of_jobs(&config.state_dir, address, adopted > 0);
+    leave_address(&config.state_dir, "address", &known.left);
+    let moved_from = address_of_jobs(&config.state_dir, &known.left, adopted > 0);
     let images = ImageKeeper::new(log.clone(), fence, state.seq());
     let (actions, orders) = mpsc::unbounded_channel();
     let view = Arc::new(View::new(state.clone()));
@@ -301,7 +349,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         view: view.clone(),
         inputs: inputs.clone(),
         tokens: tokens.clone(),
-        url: format!("http://{address}"),
+        url: known.url.clone(),
+        ca: config.tls.as_ref().and_then(|tls| tls.ca.clone()),
     };
     let executing = tokio::spawn(executor.run(orders));
     let forecasts = Arc::new(Forecasts::default());
@@ -319,13 +368,27 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         forecasts: forecasts.clone(),
         state_dir: config.state_dir.display().to_string(),
         gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
-        tls: false,
+        tls: certificate.is_some(),
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let app = router(shared);
-    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+    let tls = certificate.as_ref().map(|shown| Arc::new(shown.config()));
+    let limits = config.limits;
+    let serving = tokio::spawn(async move {
+        let watched = async {
+            match certificate {
+                Some(shown) => shown.watch().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = serve(listener, app, tls, limits) => ended,
+            () = watched => Ok(()),
+        }
+    });
     Ok(Started {
         listen: address,
+        url: known.url,
         adopted,
         jobs_living: living,
         moved_from,
@@ -338,6 +401,56 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         forecasting,
         ticking,
     })
+}
+
+/// How clients and tasks know the server.
+struct Known {
+    url: String,
+    host: ServerName<'static>,
+    /// What is left in the state directory: an address, and a URL where that says more.
+    left: String,
+}
+
+impl Known {
+    fn of(config: &ServerConfig, listen: SocketAddr) -> Result<Self, StartError> {
+        let scheme = if config.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let url = match &config.advertise {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None if listen.ip().is_unspecified() => {
+                format!("{scheme}://{}:{}", machine_name(), listen.port())
+            }
+            None => format!("{scheme}://{listen}"),
+        };
+        let wrong = |why: String| StartError::Advertise {
+            url: url.clone(),
+            why,
+        };
+        let uri: Uri = url.parse().map_err(|error| wrong(format!("{error}")))?;
+        let given = uri.scheme_str();
+        if given != Some(scheme) {
+            return Err(wrong(format!("it has to begin with `{scheme}://`")));
+        }
+        let host = uri.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host =
+            ServerName::try_from(host.to_owned()).map_err(|error| wrong(error.to_string()))?;
+        let plain = url.strip_prefix("http://");
+        let plain = plain.filter(|address| address.parse::<SocketAddr>().is_ok());
+        let left = plain.unwrap_or(&url).to_owned();
+        Ok(Self { url, host, left })
+    }
+}
+
+fn machine_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 /// Lets rules conclude from what does not come: a run that makes no step, though its sender lives.
@@ -374,8 +487,8 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Leaves the address where clients of this state directory find it; without it they take the default port.
-fn leave_address(state_dir: &Path, name: &str, address: SocketAddr) {
-    if let Err(error) = std::fs::write(state_dir.join(name), address.to_string()) {
+fn leave_address(state_dir: &Path, name: &str, address: &str) {
+    if let Err(error) = std::fs::write(state_dir.join(name), address) {
         tracing::warn!(
             error = chain(&error),
             "the address could not be left for clients"
@@ -385,12 +498,11 @@ fn leave_address(state_dir: &Path, name: &str, address: SocketAddr) {
 
 /// The address by which jobs under way know the server, where that is another. It is the one at which the first of them
 /// was started, however often the server has moved since.
-fn address_of_jobs(state_dir: &Path, address: SocketAddr, under_way: bool) -> Option<SocketAddr> {
+fn address_of_jobs(state_dir: &Path, address: &str, under_way: bool) -> Option<String> {
     const NAME: &str = "address-of-jobs";
     let known = std::fs::read_to_string(state_dir.join(NAME)).ok();
-    let known = known.and_then(|text| text.trim().parse().ok());
-    match known {
-        Some(known) if under_way => (known != address).then_some(known),
+    match known.as_deref().map(str::trim) {
+        Some(known) if under_way => (known != address).then(|| known.to_owned()),
         _ => {
             leave_address(state_dir, NAME, address);
             None

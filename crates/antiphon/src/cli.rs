@@ -41,6 +41,9 @@ pub(crate) struct Target {
     /// Address of the server [default: the one that runs over the state directory]
     #[arg(long, value_name = "URL", env = "ANTIPHON_URL", global = true)]
     pub(crate) url: Option<String>,
+    /// Certificates of the authority that vouches for the server, in PEM [default: the system's authorities]
+    #[arg(long, value_name = "FILE", env = "ANTIPHON_CA", global = true)]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -81,6 +84,9 @@ pub(crate) enum Command {
     Drain(DrainArgs),
     /// List teams: what each may hold, holds, and has used
     Teams(ReadArgs),
+    /// Make, list and revoke the tokens of people
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Stop deciding: jobs run on, nothing starts or gives way
     Pause(ReasonArgs),
     /// Decide again; also the way out of safe mode
@@ -110,9 +116,21 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Where to listen, on the loopback interface [default: 127.0.0.1:7440]
+    /// Where to listen; anything but loopback takes a certificate [default: 127.0.0.1:7440]
     #[arg(long, value_name = "ADDR:PORT", env = "ANTIPHON_LISTEN")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Certificate to show to clients, in PEM, followed by those between it and its authority
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The URL by which clients and tasks know the server [default: from where it listens, or this machine's name]
+    #[arg(long, value_name = "URL")]
+    pub(crate) advertise: Option<String>,
+    /// Speak plain HTTP to other machines: whoever is on the way can read tokens and outputs
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Nodes to offer, all of them on this machine: a cluster file, or what `scontrol show node` prints [default: this machine as it is]
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
@@ -590,6 +608,43 @@ pub(crate) struct DrainArgs {
     /// Why, for those who read it later
     #[arg(long, default_value = "")]
     pub(crate) reason: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print its secret, this once
+    Create(TokenCreateArgs),
+    /// List tokens, without their secrets
+    List(ReadArgs),
+    /// Take a token back; the next request with it is refused
+    Revoke(TokenRevokeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenCreateArgs {
+    /// Of the person or program that carries it; the log calls them so
+    pub(crate) name: String,
+    /// What it may do: see all, see and touch the jobs of teams, see and touch all jobs and nodes, or that and tokens
+    #[arg(long, value_name = "ROLE", value_parser = ["viewer", "member", "operator", "admin"])]
+    pub(crate) role: String,
+    /// Of a member: whose jobs, with those of the teams below; may be given several times
+    #[arg(long = "team", value_name = "TEAM")]
+    pub(crate) teams: Vec<String>,
+    /// For how long it is good, like `30d` [default: until it is revoked]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) expires: Option<Millis>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenRevokeArgs {
+    /// The token's name
+    pub(crate) name: String,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::time::Duration;
 
+use antiphon_backends::trust;
 use antiphon_server::api::model::Problem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -35,17 +36,27 @@ pub(crate) struct Output {
 impl Client {
     /// Finds the server: flag or environment, else the address that a server left in the state directory.
     pub(crate) fn new(target: &Target) -> Result<Self, Failure> {
-        let dir = Settings::read()?.state_dir(target)?;
+        let settings = Settings::read()?;
+        let dir = settings.state_dir(target)?;
+        let ca = settings.ca(target);
         let left = std::fs::read_to_string(dir.join("address")).ok();
-        let base = target
-            .url
-            .clone()
-            .unwrap_or_else(|| format!("http://{}", left.as_deref().map_or(LISTEN, str::trim)));
+        // A server that speaks TLS leaves a URL, another one its address.
+        let left = left.as_deref().map_or(LISTEN, str::trim);
+        let left = match left.contains("://") {
+            true => left.to_owned(),
+            false => format!("http://{left}"),
+        };
+        let base = target.url.clone().unwrap_or(left);
+        let tls = trust::of_client(ca.as_deref()).map_err(|error| {
+            Failure::new(Exit::Usage, "AP0853", error.to_string())
+                .help("give a file with the authority's certificate in PEM with `--ca FILE` or ANTIPHON_CA")
+        })?;
         let given = std::env::var("ANTIPHON_TOKEN")
             .ok()
             .filter(|token| !token.is_empty());
         let config = Agent::config_builder()
             .http_status_as_error(false)
+            .tls_config(tls)
             .proxy(None)
             .timeout_connect(Some(Duration::from_secs(5)))
             .timeout_global(Some(Duration::from_secs(60)))
@@ -156,6 +167,16 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Failure {
+        // What answers cannot show that it is the server: another kind of trouble than no answer, and no time mends it.
+        if let Some(why) = distrust(error) {
+            return Failure::new(
+                Exit::Failed,
+                "AP0854",
+                format!("what answers at {} is not believed to be the server", self.base),
+            )
+            .why(why)
+            .help("name the authority of its certificate with `--ca FILE` or ANTIPHON_CA, and the server as its certificate does with `--url`");
+        }
         Failure::new(
             Exit::NoServer,
             "AP0405",
@@ -163,6 +184,19 @@ impl Client {
         )
         .why(error.to_string())
         .help("start one with `antiphon up`, or choose another with `--url`")
+    }
+}
+
+/// What is wrong with the certificate of what answered, if that is what went wrong.
+fn distrust(error: &ureq::Error) -> Option<String> {
+    match error {
+        ureq::Error::Rustls(error) => Some(error.to_string()),
+        ureq::Error::Tls(why) => Some((*why).to_owned()),
+        // The handshake runs below what reads and writes.
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            Some(error.to_string())
+        }
+        _ => None,
     }
 }
 

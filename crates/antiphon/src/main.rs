@@ -15,6 +15,7 @@ mod simulate;
 mod steer;
 mod storm;
 mod submit;
+mod token;
 mod training;
 mod up;
 
@@ -74,6 +75,7 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
         Command::Direct(args) => steer::direct(&target, &args),
         Command::Provenance(args) => steer::provenance(&target, &args),
         Command::Teams(args) => queue::teams(&target, &args),
+        Command::Token(command) => token::run(&target, &command),
         Command::Drain(args) => operate::drain(&target, &args),
         Command::Pause(args) => operate::pause(&target, &args),
         Command::Unpause(args) => operate::unpause(&target, &args),

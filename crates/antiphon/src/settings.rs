@@ -5,6 +5,7 @@ mod team;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use antiphon_server::{Limits, TlsFiles};
 use antiphon_types::{Policy, TeamSpec};
 use serde::Deserialize;
 
@@ -21,12 +22,24 @@ const VIRTUAL_GPUS: u32 = 8;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
     listen: Option<SocketAddr>,
+    advertise: Option<String>,
+    tls: TlsSettings,
+    limits: Limits,
     state_dir: Option<PathBuf>,
     cluster: Option<PathBuf>,
     topology: Option<PathBuf>,
     virtual_gpus: Option<u32>,
     policy: Policy,
     team: Vec<team::TeamFile>,
+}
+
+/// `[tls]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TlsSettings {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    ca: Option<PathBuf>,
 }
 
 impl Settings {
@@ -58,6 +71,14 @@ impl Settings {
         settings.cluster = settings.cluster.map(|cluster| beside.join(cluster));
         settings.topology = settings.topology.map(|file| beside.join(file));
         settings.state_dir = settings.state_dir.map(|dir| beside.join(dir));
+        let TlsSettings {
+            certificate,
+            key,
+            ca,
+        } = &mut settings.tls;
+        for path in [certificate, key, ca].into_iter().flatten() {
+            *path = beside.join(&*path);
+        }
         Ok(settings)
     }
 
@@ -76,6 +97,50 @@ impl Settings {
     pub(crate) fn listen(&self, flag: Option<SocketAddr>) -> SocketAddr {
         flag.or(self.listen)
             .unwrap_or_else(|| LISTEN.parse().expect("the default is an address"))
+    }
+
+    pub(crate) fn advertise(&self, flag: Option<String>) -> Option<String> {
+        flag.or_else(|| self.advertise.clone())
+    }
+
+    pub(crate) const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The certificates of the authority that vouches for the server.
+    pub(crate) fn ca(&self, target: &Target) -> Option<PathBuf> {
+        let given = target.ca.clone();
+        let given = given.filter(|path| !path.as_os_str().is_empty());
+        // Tasks start elsewhere: they are told where it lies in whole.
+        let given = given.or_else(|| self.tls.ca.clone())?;
+        Some(std::path::absolute(&given).unwrap_or(given))
+    }
+
+    /// The server's certificate, where it has one.
+    pub(crate) fn tls(
+        &self,
+        target: &Target,
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> Result<Option<TlsFiles>, Failure> {
+        let certificate = certificate.or_else(|| self.tls.certificate.clone());
+        let key = key.or_else(|| self.tls.key.clone());
+        let ca = self.ca(target);
+        let missing = match (certificate, key) {
+            (None, None) => return Ok(None),
+            (Some(certificate), Some(key)) => {
+                return Ok(Some(TlsFiles {
+                    certificate,
+                    key,
+                    ca,
+                }));
+            }
+            (Some(_), None) => "a certificate is given without its key",
+            (None, Some(_)) => "a key is given without its certificate",
+        };
+        Err(Failure::new(Exit::Usage, "AP0850", missing).help(
+            "give both: `--certificate FILE --key FILE`, or `certificate` and `key` in `[tls]`",
+        ))
     }
 
     pub(crate) fn cluster(&self, flag: Option<PathBuf>) -> Option<PathBuf> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use antiphon_backends::local::{LocalBackend, LocalConfig};
-use antiphon_server::{ServerConfig, Started, audit as audit_log, start};
+use antiphon_server::{Limits, ServerConfig, Started, audit as audit_log, start};
 use antiphon_store::SqliteLog;
 use antiphon_types::NodeSpec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,7 +48,7 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         // A bug that the server catches is told by it; the place is what it cannot know.
         tracing::error!("{panic}");
     }));
-    take_all_files();
+    let files = take_all_files();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         Failure::new(
             Exit::Server,
@@ -60,6 +60,10 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let config = ServerConfig {
             listen: settings.listen(args.listen),
+            tls: settings.tls(target, args.certificate, args.key)?,
+            plain_to_others: args.insecure,
+            advertise: settings.advertise(args.advertise),
+            limits: within(settings.limits(), files),
             backend: Arc::new(backend(
                 &state_dir,
                 nodes,
@@ -95,14 +99,28 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
 
 /// Every trainer keeps a connection: the usual soft limit of 1,024 files is too low. Tasks inherit the higher one, which
 /// training wants as well.
-fn take_all_files() {
+fn take_all_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: limit.maximum,
         ..limit
     };
     // Where it may not be raised the server runs with what there is.
-    let _ = setrlimit(Resource::Nofile, all);
+    match setrlimit(Resource::Nofile, all) {
+        Ok(()) => all.current,
+        Err(_) => limit.current,
+    }
+}
+
+/// Connections never take the last files: log, outputs and new tasks need some.
+fn within(limits: Limits, files: Option<u64>) -> Limits {
+    const KEPT: u64 = 256;
+    let left = files.map_or(u64::MAX, |files| files.saturating_sub(KEPT).max(KEPT));
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    Limits {
+        connections: limits.connections.min(left),
+        ..limits
+    }
 }
 
 fn backend(
@@ -156,10 +174,13 @@ fn greet(started: &Started, state_dir: &Path) {
         n => format!("{n} nodes"),
     };
     say(&format!(
-        "antiphon {} listens on http://{}",
+        "antiphon {} listens on {}",
         env!("CARGO_PKG_VERSION"),
-        started.listen
+        started.url
     ));
+    if !started.listen.ip().is_loopback() && started.url.starts_with("http://") {
+        say("warning: without TLS: whoever is on the way can read tokens and outputs");
+    }
     say(&format!("  {nodes}: {gpus} {kind}"));
     say(&format!("  state in {}", state_dir.display()));
     if started.jobs_living > 0 {
@@ -173,10 +194,15 @@ fn greet(started: &Started, state_dir: &Path) {
             "  {living} {jobs} from before, {adopted} under way and taken up again"
         ));
     }
-    if let Some(before) = started.moved_from {
+    if let Some(before) = &started.moved_from {
+        let option = if before.contains("://") {
+            "--advertise"
+        } else {
+            "--listen"
+        };
         say(&format!(
             "warning: jobs under way know the server at {before} and do not reach it here; \
-             stop this one and start it with `--listen {before}`"
+             stop this one and start it with `{option} {before}`"
         ));
     }
     say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");

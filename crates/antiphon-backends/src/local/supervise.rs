@@ -32,6 +32,7 @@ use super::classify::{TAIL_BYTES, classify, printable};
 use super::command;
 use super::process::{Process, boot_id, descendants};
 use super::task_dir::{Check, ProcessFile, Reserve, TaskDir, TaskFile};
+use crate::trust;
 
 /// What the supervisor exits with where another one has the task: nothing is wrong, and nothing was started.
 pub(crate) const TAKEN: u8 = 75;
@@ -376,7 +377,7 @@ struct Started {
 struct End {}
 
 fn post<B: Serialize>(
-    Check { url, token, .. }: &Check,
+    Check { url, token, ca, .. }: &Check,
     task: &TaskFile,
     what: &str,
     body: &B,
@@ -388,8 +389,11 @@ fn post<B: Serialize>(
         index,
     } = &task.task;
     let url = url.trim_end_matches('/');
+    let tls = trust::of_client(ca.as_deref());
+    let tls = tls.map_err(|error| ureq::Error::Io(io::Error::other(error.to_string())))?;
     // No proxy and no redirect: the token is for the server alone.
     let agent = ureq::Agent::config_builder()
+        .tls_config(tls)
         .timeout_global(Some(wait))
         .proxy(None)
         .max_redirects(0)

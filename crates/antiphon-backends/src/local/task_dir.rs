@@ -70,6 +70,9 @@ pub(crate) struct Check {
     /// The server, as `http://127.0.0.1:7440`.
     pub(crate) url: String,
     pub(crate) token: String,
+    /// Whom to believe that it is the server, where that is none of the system's authorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
     #[serde(rename = "give_up_ms")]
     pub(crate) give_up: Millis,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use antiphon_backends::fake::{FakeBackend, Manners};
-use antiphon_server::{ServerConfig, TOKEN_FILE, start};
+use antiphon_server::{Limits, ServerConfig, TOKEN_FILE, start};
 use antiphon_types::{AttemptId, Bytes, NodeSpec, Policy};
 use serde_json::{Value, json};
 
@@ -129,6 +129,10 @@ pub(crate) fn serve(dir: &Path, jobs: u32, tasks: u32) -> Result<()> {
         let backend = Arc::new(FakeBackend::new(nodes(jobs, tasks), Manners::Obedient));
         let started = start(ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            tls: None,
+            plain_to_others: false,
+            advertise: None,
+            limits: Limits::default(),
             state_dir: dir.to_owned(),
             policy: Policy::default(),
             teams: Vec::new(),

@@ -221,7 +221,7 @@ pub(crate) async fn check(
         .map_err(|rejection| Fault::from(rejection).about(&subject))
 }
 
-fn read(shared: &Shared, value: Value) -> Result<Made, Fault> {
+fn read(shared: &Shared, caller: &Caller, value: Value) -> Result<Made, Fault> {
     let file = jobfile::from_value(value)?;
     let state = shared.view.state();
     let team = file.team.as_deref().unwrap_or("default").to_owned();

@@ -34,6 +34,7 @@ async fn start(log: MemoryLog, backend: Arc<FakeBackend>) -> Server {
         inputs: running.inputs.clone(),
         tokens: Arc::new(Tokens::open(secrets.path(), "root", Allowance::default()).unwrap()),
         url: "http://127.0.0.1:1".into(),
+        ca: None,
     };
     tokio::spawn(executor.run(running.actions));
     Server {
