@@ -21,6 +21,8 @@ class Endpoint:
     job: str
     attempt: int
     token: str = field(repr=False)
+    # Whose word counts that it is the server: a file of certificates; without one the system's authorities.
+    ca: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def _endpoint(variables: Mapping[str, str]) -> Endpoint | None:
     if problem is not None:
         log.warning("antiphon: this process is not attached: %s; training goes on without signals", problem)
         return None
-    return Endpoint(url=url.rstrip("/"), job=job, attempt=int(number), token=token)
+    ca = variables.get("ANTIPHON_CA") or None
+    return Endpoint(url=url.rstrip("/"), job=job, attempt=int(number), token=token, ca=ca)
 
 
 def _is_http(url: str) -> bool:

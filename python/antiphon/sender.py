@@ -11,6 +11,7 @@ import logging
 import math
 import random
 import socket
+import ssl
 import threading
 import time
 import uuid
@@ -231,7 +232,7 @@ class Sender:
 
     def _post_once(self, body: bytes, wait_s: float) -> tuple[int, bytes]:
         if self._connection is None:
-            self._connection = _connection_to(self._endpoint.url)
+            self._connection = _connection_to(self._endpoint.url, self._endpoint.ca)
         connection = self._connection
         connection.timeout = wait_s
         if connection.sock is not None:
@@ -341,8 +342,11 @@ def plain_value(value: object) -> object:
     return plain_value(number)
 
 
-def _connection_to(url: str) -> http.client.HTTPConnection:
+def _connection_to(url: str, ca: str | None) -> http.client.HTTPConnection:
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     # http.client sets TCP_NODELAY: with Nagle's algorithm a request's second write would wait for a delayed answer.
-    return kind(parts.hostname or "", parts.port)
+    if parts.scheme != "https":
+        return http.client.HTTPConnection(parts.hostname or "", parts.port)
+    # Read anew for each connection: the file may have been replaced since the last one.
+    context = ssl.create_default_context(cafile=ca)
+    return http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context)

@@ -27,6 +27,12 @@ class Reading(unittest.TestCase):
         self.assertEqual(environment.rank, 5)
         self.assertEqual((environment.checkpoint_dir, environment.resume_from), ("/ckpt", "/ckpt/step-9"))
 
+    def test_whose_word_counts_that_it_is_the_server_is_a_file_or_left_to_the_system(self) -> None:
+        for value, expected in [("/etc/antiphon/ca.pem", "/etc/antiphon/ca.pem"), ("", None)]:
+            endpoint = Environment.read({**LAUNCHED, "ANTIPHON_CA": value}).endpoint
+            assert endpoint is not None
+            self.assertEqual(endpoint.ca, expected)
+
     def test_without_variables_the_process_is_not_attached(self) -> None:
         self.assertEqual(Environment.read({}), Environment())
 

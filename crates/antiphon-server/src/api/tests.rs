@@ -170,6 +170,7 @@ const ROWS: &[Row] = &[
     ("GET", "/v1/digest", "/v1/digest", "", ALL),
     ("GET", "/v1/nodes", "/v1/nodes", "", ALL),
     ("GET", "/v1/teams", "/v1/teams", "", ALL),
+    ("GET", "/v1/lessons", "/v1/lessons", "", ALL),
     ("GET", "/v1/events", "/v1/events?after=0", "", ALL),
     ("GET", "/v1/jobs", "/v1/jobs", "", ALL),
     ("GET", "/v1/jobs/{job}", "/v1/jobs/job-1", "", LOOK),
