@@ -77,6 +77,16 @@ pub enum Preflight {
         /// The operating system's words.
         error: String,
     },
+    /// The value of a secret cannot be had.
+    #[error("secret `{variable}` cannot be read from `{reference}`: {why}")]
+    Secret {
+        /// The variable that the job would see.
+        variable: String,
+        /// Where its value should be.
+        reference: String,
+        /// Why it cannot be read.
+        why: String,
+    },
 }
 
 impl Preflight {
@@ -87,6 +97,7 @@ impl Preflight {
             Self::NoSuchCommand { .. } => "AP0301",
             Self::NoWorkdir { .. } => "AP0302",
             Self::CheckpointDir { .. } => "AP0303",
+            Self::Secret { .. } => "AP0856",
         }
     }
 
@@ -100,6 +111,9 @@ impl Preflight {
             Self::NoWorkdir { .. } => {
                 "set `[run] workdir` to a directory that exists; the default is the job file's own"
                     .into()
+            }
+            Self::Secret { .. } => {
+                "give a file that the server's user can read, or a variable that is set for the server and listed in `secrets` of its `antiphon.toml`".into()
             }
             Self::CheckpointDir { dir, .. } => {
                 format!(

@@ -9,6 +9,7 @@ mod command;
 mod discover;
 mod environment;
 mod process;
+mod secrets;
 pub mod supervise;
 mod task_dir;
 mod watch;
@@ -50,6 +51,8 @@ pub struct LocalConfig {
     pub nodes: Option<Vec<NodeSpec>>,
     /// How many virtual GPUs this machine shows if it has no real ones.
     pub virtual_gpus: u32,
+    /// Variables of the server's own environment that jobs may have as secrets.
+    pub offered: BTreeSet<String>,
     /// How long a task waits for the answer to its launch check: 60 s, less in tests.
     pub check_give_up: Millis,
     /// How long the check of a node may take: [`CHECK_LIMIT`], less in tests.
@@ -65,6 +68,7 @@ impl LocalConfig {
             supervisor,
             nodes: None,
             virtual_gpus: 0,
+            offered: BTreeSet::new(),
             check_give_up: CHECK_GIVE_UP,
             node_check_limit: CHECK_LIMIT,
         }
@@ -134,7 +138,12 @@ impl Backend for LocalBackend {
 
     async fn preflight(&self, spec: &JobSpec) -> Result<(), Preflight> {
         let spec = spec.clone();
-        self.inner.run(move |_| command::preflight(&spec)).await
+        self.inner
+            .run(move |inner| {
+                command::preflight(&spec)?;
+                secrets::preflight(&spec.secrets, &inner.config.offered)
+            })
+            .await
     }
 
     async fn launch(&self, launch: &Launch) -> Result<(), BackendError> {
@@ -301,6 +310,7 @@ impl Inner {
                     ports[&task.role],
                     dir.path(),
                 ),
+                secrets: launch.spec.secrets.clone(),
                 workdir: launch.spec.workdir.clone(),
                 grace: launch.spec.grace,
                 port: ports[&task.role],
@@ -440,6 +450,8 @@ impl Inner {
             .arg(dir.path())
             .env_clear()
             .envs(environment::inherited())
+            // In the supervisor's environment alone, not in the task's file: the value is on no disk.
+            .envs(secrets::handed_over(&file.secrets, &self.config.offered))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

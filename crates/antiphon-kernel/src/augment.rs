@@ -193,6 +193,7 @@ fn spec(job: &Job, of: &str, category: &str, name: &str, method: &AugmentSpec) -
             alternatives: Vec::new(),
         }],
         environment,
+        secrets: job.spec.secrets.clone(),
         workdir: job.spec.workdir.clone(),
         retry: job.spec.retry,
         grace: job.spec.grace,

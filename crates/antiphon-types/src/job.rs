@@ -6,7 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, ShapePlan, Span, Timestamp,
+    AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, SecretRef, ShapePlan, Span,
+    Timestamp,
 };
 
 /// How urgent a job is; a lower class gives way to a higher one. The derived order puts the most urgent first.
@@ -127,6 +128,9 @@ pub struct JobSpec {
     /// Whether a later attempt may ask for less GPU memory, where far less was used than is asked for.
     #[serde(default)]
     pub shrinks: bool,
+    /// Variables for every task whose values are read where it starts, and are nowhere else.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, SecretRef>,
 }
 
 /// Many jobs from one file: one for each index.

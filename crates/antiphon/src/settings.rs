@@ -2,6 +2,7 @@
 
 mod team;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,7 @@ pub(crate) struct Settings {
     cluster: Option<PathBuf>,
     topology: Option<PathBuf>,
     virtual_gpus: Option<u32>,
+    secrets: BTreeSet<String>,
     policy: Policy,
     team: Vec<team::TeamFile>,
 }
@@ -97,6 +99,11 @@ impl Settings {
     pub(crate) fn listen(&self, flag: Option<SocketAddr>) -> SocketAddr {
         flag.or(self.listen)
             .unwrap_or_else(|| LISTEN.parse().expect("the default is an address"))
+    }
+
+    /// Variables of the server's environment that jobs may have as secrets.
+    pub(crate) fn secrets(&self) -> BTreeSet<String> {
+        self.secrets.clone()
     }
 
     pub(crate) fn advertise(&self, flag: Option<String>) -> Option<String> {

@@ -1,6 +1,6 @@
 //! `antiphon up` and `antiphon audit`: what a person sees when a server starts, stops or is looked through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -68,6 +68,7 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
                 &state_dir,
                 nodes,
                 settings.virtual_gpus(args.virtual_gpus),
+                settings.secrets(),
             )?),
             state_dir: state_dir.clone(),
             policy: settings.policy(),
@@ -127,6 +128,7 @@ fn backend(
     state_dir: &Path,
     nodes: Option<Vec<NodeSpec>>,
     virtual_gpus: u32,
+    offered: BTreeSet<String>,
 ) -> Result<LocalBackend, Failure> {
     let failed = |what: &str, why: String| Failure::new(Exit::Server, "AP0412", what).why(why);
     let binary = std::env::current_exe()
@@ -138,6 +140,7 @@ fn backend(
     let config = LocalConfig {
         nodes,
         virtual_gpus,
+        offered,
         ..LocalConfig::new(state_dir.to_owned(), supervisor)
     };
     LocalBackend::new(config).map_err(|error| {

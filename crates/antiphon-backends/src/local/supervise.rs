@@ -31,6 +31,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use super::classify::{TAIL_BYTES, classify, printable};
 use super::command;
 use super::process::{Process, boot_id, descendants};
+use super::secrets;
 use super::task_dir::{Check, ProcessFile, Reserve, TaskDir, TaskFile};
 use crate::trust;
 
@@ -114,12 +115,7 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
     };
     let exit = match refusal {
         Some(exit) => exit,
-        None => match spawn(
-            &task.command,
-            &task.workdir,
-            &task.environment,
-            &dir.output(),
-        ) {
+        None => match start(&task, &dir.output()) {
             Ok(main) => {
                 let running = find(main).and_then(|process| {
                     let boot = boot.clone();
@@ -178,6 +174,13 @@ fn refused(task: &TaskFile, signals: &Signals) -> Option<Exit> {
         signals.wait(Some(pause));
         pause = PAUSE_MAX.min(pause * 2);
     }
+}
+
+/// Starts the task's command, with its secrets.
+fn start(task: &TaskFile, output: &Path) -> Result<i32, String> {
+    let mut environment = task.environment.clone();
+    environment.extend(secrets::read(&task.secrets)?);
+    spawn(&task.command, &task.workdir, &environment, output)
 }
 
 /// Starts a command and says its pid, or why it cannot be started.

@@ -24,7 +24,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use antiphon_types::{AttemptId, Exit, Millis, TaskId, Timestamp};
+use antiphon_types::{AttemptId, Exit, Millis, SecretRef, TaskId, Timestamp};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
@@ -49,6 +49,9 @@ pub(crate) struct TaskFile {
     pub(crate) command: Vec<String>,
     /// On top of what the supervisor inherits.
     pub(crate) environment: BTreeMap<String, String>,
+    /// Where further variables are read just before the command starts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) secrets: BTreeMap<String, SecretRef>,
     pub(crate) workdir: String,
     #[serde(rename = "grace_ms")]
     pub(crate) grace: Millis,

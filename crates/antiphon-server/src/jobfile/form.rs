@@ -217,6 +217,9 @@ pub struct Run {
     /// Variables for every task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
+    /// Variables for every task whose values are secret: where each is read, `file:/path` or `env:NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
     /// Time between SIGTERM and SIGKILL. Default: `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<String>,

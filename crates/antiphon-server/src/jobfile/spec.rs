@@ -13,6 +13,7 @@ use super::estimate::estimate;
 use super::form::{CheckpointFile, ClassName, JobFile, Run, RungFile};
 use super::plan::{self, Planned};
 use super::read::JobFileError;
+use super::secrets;
 use super::shape::{gpu_amount, shapes};
 use super::time::{span, window};
 use super::train::TrainFile;
@@ -70,6 +71,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<Made, JobFileErr
         None => None,
     };
     environment("run.environment", &run.environment)?;
+    let secrets = secrets::secrets(&run.secrets, &run.environment)?;
     let (roles, planned) = roles(file, &run, context)?;
     processes_can_take(&roles, &run.environment)?;
     let (deadline, not_before) = window(
@@ -141,6 +143,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<Made, JobFileErr
         ladder,
         plans: planned.plans,
         shrinks: file.shrink.unwrap_or(false),
+        secrets,
     };
     Ok(Made {
         spec,
@@ -194,6 +197,9 @@ fn warnings(file: &JobFile, roles: &[Role]) -> Vec<String> {
     if file.checkpoint.is_none() && !service && has_gpus {
         let what = "no `[checkpoint] dir`: what the job has done is lost if it is preempted";
         warnings.push(what.to_owned());
+    }
+    if let Some(run) = &file.run {
+        warnings.extend(secrets::warnings(&run.environment));
     }
     warnings
 }
