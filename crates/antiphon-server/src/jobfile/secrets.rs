@@ -75,15 +75,14 @@ fn reference_of(text: &str) -> Option<SecretRef> {
 
 /// Says which variables look as if their value should be a reference.
 pub(super) fn warnings(environment: &BTreeMap<String, String>) -> Vec<String> {
-    let telling = |name: &&String| {
+    let telling = |(name, value): &(&String, &String)| {
         let name = name.to_ascii_uppercase();
-        let value = environment.get(&name).map_or("", String::as_str);
         // A path to a secret is none.
         TELLING.iter().any(|word| name.contains(word)) && !value.starts_with('/')
     };
-    let names = environment.keys().filter(telling);
-    names
-        .map(|name| {
+    let named = environment.iter().filter(telling);
+    named
+        .map(|(name, _)| {
             format!("`run.environment.{name}` is in the log for everybody who may look at it: if it is a secret, give a reference in `[run.secrets]`")
         })
         .collect()
