@@ -12,6 +12,7 @@
 mod api;
 mod cluster;
 mod crashes;
+mod people;
 mod plans;
 mod refusals;
 mod replay;
