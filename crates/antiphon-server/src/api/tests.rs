@@ -405,7 +405,9 @@ fn every_route_has_a_row_a_right_and_a_place_in_the_document() {
         let methods = methods.as_object().unwrap().keys();
         documented.extend(methods.map(|method| of(&method.to_uppercase(), path)));
     }
-    assert_eq!(rows, documented);
+    // Pages are for people, not for programs.
+    let of_programs = rows.iter().filter(|row| row.contains(" /v1/"));
+    assert_eq!(of_programs.cloned().collect::<BTreeSet<_>>(), documented);
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn a_trainer_reports_over_tls() {
         "5".into(),
     ];
     let text = format!(
-        "name = \"train\"\n[resources]\ngpus = 1\n[run]\ncommand = {}\n[run.environment]\nPYTHONPATH = \"{}\"\n[checkpoint]\ndir = \"ckpt\"\n",
+        "name = \"train\"\nteam = \"rlhf\"\n[resources]\ngpus = 1\n[run]\ncommand = {}\n[run.environment]\nPYTHONPATH = \"{}\"\n[checkpoint]\ndir = \"ckpt\"\n",
         serde_json::to_string(&command).unwrap(),
         root().join("python").display(),
     );
