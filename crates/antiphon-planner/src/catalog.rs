@@ -5,6 +5,10 @@ use std::sync::OnceLock;
 use antiphon_types::model::{Attention, Biases, Experts, Mlp, ModelShape, Norm, QkNorm, Window};
 use serde::{Deserialize, Deserializer};
 
+mod gpu_names;
+
+pub use gpu_names::{gpu_types, offered};
+
 /// A model of the catalog.
 #[derive(Debug, Clone)]
 pub struct KnownModel {
@@ -240,17 +244,15 @@ pub fn model(name: &str) -> Result<&'static KnownModel, Vec<&'static str>> {
 /// # Errors
 /// The nearest names, where none is meant.
 pub fn accelerator(name: &str) -> Result<&'static Accelerator, Vec<&'static str>> {
+    let all = accelerators();
+    let named = gpu_types(name)
+        .iter()
+        .find_map(|part| all.iter().find(|known| known.name == *part));
     let wanted = plain(name).replace([' ', '_'], "-");
     let wanted = wanted
         .trim_start_matches("nvidia-")
         .trim_start_matches("amd-");
-    let all = accelerators();
-    all.iter()
-        .find(|known| plain(&known.name) == wanted)
-        .or_else(|| {
-            let usual = USUAL.iter().find(|(short, _)| *short == wanted)?;
-            all.iter().find(|known| known.name == usual.1)
-        })
+    named
         .or_else(|| {
             // A driver's name has the words of ours and more between them.
             all.iter()
@@ -278,31 +280,6 @@ pub(crate) fn sizes() -> &'static [(String, f64, f64)] {
             .collect()
     })
 }
-
-/// The part that people mean by a short name.
-const USUAL: [(&str, &str); 21] = [
-    ("v100", "V100-SXM2-32GB"),
-    ("a100", "A100-SXM-80GB"),
-    ("a100-80gb", "A100-SXM-80GB"),
-    ("a100-40gb", "A100-SXM-40GB"),
-    ("a100-sxm", "A100-SXM-80GB"),
-    ("a100-pcie", "A100-PCIe-80GB"),
-    ("a800", "A800-SXM-80GB"),
-    ("h100", "H100-SXM-80GB"),
-    ("h100-80gb-hbm3", "H100-SXM-80GB"),
-    ("h100-sxm", "H100-SXM-80GB"),
-    ("h100-pcie", "H100-PCIe-80GB"),
-    ("h200", "H200-SXM-141GB"),
-    ("h200-sxm", "H200-SXM-141GB"),
-    ("h20", "H20-96GB"),
-    ("gh200", "GH200-96GB"),
-    ("b200", "B200-SXM-180GB"),
-    ("b300", "B300-SXM"),
-    ("a6000", "RTX-A6000"),
-    ("a5000", "RTX-A5000"),
-    ("3090", "RTX3090"),
-    ("4090", "RTX4090"),
-];
 
 /// Lower case, without what stands in parentheses.
 fn plain(name: &str) -> String {
