@@ -1,4 +1,5 @@
-//! Training configs that people have, read into what a job trains. Text in, data out: touches no file and estimates nothing.
+//! Training configs that people have, read into what a job trains, and jobs that they have written for other systems, read into a job
+//! file. Text in, data out: touches no file and estimates nothing.
 //!
 //! What a config states, and what its tool does where nothing is stated, goes into the [`TrainingSpec`]; what the planner should choose
 //! stays unknown there. `docs/reference/plan-imports.md` has a table of it for each format.
@@ -19,6 +20,7 @@ mod deepspeed;
 mod error;
 mod format;
 mod fsdp;
+mod job;
 mod launch;
 mod lines;
 mod llama_factory;
@@ -40,6 +42,10 @@ mod warning;
 
 pub use error::{ImportError, Problem};
 pub use format::Format;
+pub use job::{
+    Entry, Gpus, ImportedJobs, Job, JobError, JobFormat, JobProblem, Origin, Resources, Retry, Role, Run, entries, job_format,
+    job_of_command, jobs, training_text,
+};
 pub use place::Place;
 pub use shape::{ModelConfig, model_config};
 pub use warning::{UnknownOption, Warning};

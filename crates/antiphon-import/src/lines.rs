@@ -15,15 +15,25 @@ impl Lines {
             if let Some(line) = self.0.get(path) {
                 return *line;
             }
-            match path.rfind('.') {
-                Some(dot) => path = path.get(..dot).unwrap_or_default(),
+            match path.rfind(['.', '[']) {
+                Some(end) => path = path.get(..end).unwrap_or_default(),
                 None => return 1,
             }
         }
     }
 
     pub(crate) fn in_yaml(text: &str) -> Self {
+        Self::scan(text, false)
+    }
+
+    /// As [`Self::in_yaml`], with the number of an item in place of `[]`: `containers[1].name`. The item has a line of its own.
+    pub(crate) fn in_yaml_numbered(text: &str) -> Self {
+        Self::scan(text, true)
+    }
+
+    fn scan(text: &str, numbered: bool) -> Self {
         let mut lines = Self::default();
+        let mut items: BTreeMap<String, usize> = BTreeMap::new();
         // Indentation and path of the mappings that the line may belong to.
         let mut open: Vec<(usize, String)> = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -34,8 +44,17 @@ impl Lines {
             }
             while let Some(item) = rest.strip_prefix("- ") {
                 // A list may stand at the indentation of the key that holds it.
-                open.retain(|(at, path)| *at < indent || (*at == indent && !path.ends_with("[]")));
-                let path = format!("{}[]", parent(&open));
+                open.retain(|(at, path)| *at < indent || (*at == indent && !path.ends_with(']')));
+                let path = if numbered {
+                    let number = items.entry(parent(&open).to_owned()).or_insert(0);
+                    *number += 1;
+                    format!("{}[{}]", parent(&open), *number - 1)
+                } else {
+                    format!("{}[]", parent(&open))
+                };
+                if numbered {
+                    lines.0.entry(path.clone()).or_insert(index as u64 + 1);
+                }
                 open.push((indent, path));
                 let inner = item.trim_start();
                 indent += rest.len() - inner.len();
@@ -135,6 +154,15 @@ mod tests {
         assert_eq!(lines.of("datasets[].type"), 8);
         assert_eq!(lines.of("last"), 10);
         assert_eq!(lines.of("last.c"), 10, "inside braces: the line of the key");
+    }
+
+    #[test]
+    fn items_of_a_list_have_lines_of_their_own() {
+        let lines = Lines::in_yaml_numbered("a:\n- name: x\n  list:\n    - one\n- name: y\n");
+        assert_eq!(lines.of("a[0].name"), 2);
+        assert_eq!(lines.of("a[0].list[0]"), 4);
+        assert_eq!(lines.of("a[1].name"), 5);
+        assert_eq!(lines.of("a[1].missing"), 5);
     }
 
     #[test]

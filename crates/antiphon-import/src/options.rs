@@ -16,7 +16,7 @@ mod mapping;
 pub(crate) use known::{Known, nearest_of};
 
 use known::matches;
-use mapping::{json, yaml};
+pub(crate) use mapping::{json, yaml};
 
 /// No option of any tool counts further.
 const COUNT_MAX: u64 = 1_000_000_000_000_000;

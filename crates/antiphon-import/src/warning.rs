@@ -1,11 +1,12 @@
-//! What was read past. An option that changes memory, speed or cost is named one by one; unknown ones are summed up in one line.
+//! What was read past. An option that changes what a run needs, or what a job does, is named one by one; unknown ones are summed up
+//! in one line.
 
 use std::fmt;
 
 use crate::error::quoted;
 use crate::place::Place;
 
-/// Something in a config that the plan does not follow.
+/// Something in a file that is not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Warning {
     /// An option that matters and is not understood.
@@ -46,6 +47,24 @@ pub enum Warning {
         /// By what, and why.
         by: String,
     },
+    /// Something that a job file asks for and that antiphon does not do.
+    NotHonored {
+        /// Where.
+        place: Place,
+        /// The option, with its value.
+        option: String,
+        /// What happens instead.
+        effect: String,
+    },
+    /// Something that antiphon does in another way than the system that the file was written for.
+    Differs {
+        /// Where.
+        place: Place,
+        /// The option, with its value.
+        option: String,
+        /// What is different.
+        how: String,
+    },
     /// No model is named.
     NoModel {
         /// The file.
@@ -80,6 +99,8 @@ impl Warning {
             Self::FileNotRead { .. } => "file-not-read",
             Self::NotLiteral { .. } => "not-literal",
             Self::Overruled { .. } => "overruled",
+            Self::NotHonored { .. } => "not-honored",
+            Self::Differs { .. } => "differs",
             Self::NoModel { .. } => "no-model",
             Self::Unknown { .. } => "unknown-options",
         }
@@ -92,7 +113,9 @@ impl Warning {
             Self::NotUnderstood { place, .. }
             | Self::FileNotRead { place, .. }
             | Self::NotLiteral { place, .. }
-            | Self::Overruled { place, .. } => Some(place),
+            | Self::Overruled { place, .. }
+            | Self::NotHonored { place, .. }
+            | Self::Differs { place, .. } => Some(place),
             Self::NoModel { .. } | Self::Unknown { .. } => None,
         }
     }
@@ -125,6 +148,14 @@ impl fmt::Display for Warning {
             ),
             Self::Overruled { place, option, by } => {
                 write!(f, "{place}: `{option}` has no effect: {by}")
+            }
+            Self::NotHonored {
+                place,
+                option,
+                effect,
+            } => write!(f, "{place}: `{option}` cannot be honored: {effect}"),
+            Self::Differs { place, option, how } => {
+                write!(f, "{place}: `{option}` works differently: {how}")
             }
             Self::NoModel { file } => {
                 write!(f, "`{file}` names no model: name it with `--model`")

@@ -6,12 +6,12 @@ use super::plain;
 use crate::error::{ImportError, Problem};
 use crate::place::{Place, short};
 
-pub(super) fn json(text: &str, file: &str) -> Result<Value, ImportError> {
+pub(crate) fn json(text: &str, file: &str) -> Result<Value, ImportError> {
     serde_json::from_str(text)
         .map_err(|error| syntax(file, (error.line() as u64).max(1), &error.to_string()))
 }
 
-pub(super) fn yaml(text: &str, file: &str) -> Result<Value, ImportError> {
+pub(crate) fn yaml(text: &str, file: &str) -> Result<Value, ImportError> {
     let refused = |error: &serde_norway::Error| {
         let message = error.to_string();
         let line = error.location().map(|at| at.line() as u64);

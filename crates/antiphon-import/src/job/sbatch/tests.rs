@@ -1,0 +1,1 @@
+//! Batch scripts and the shapes, times and names that they come to.

@@ -1,0 +1,1 @@
+//! What tells formats apart, and what no value can break.
