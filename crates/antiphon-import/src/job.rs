@@ -42,7 +42,12 @@ pub enum JobFormat {
 
 impl JobFormat {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sbatch, Self::Kubernetes, Self::SkyPilot, Self::Command];
+    pub const ALL: [Self; 4] = [
+        Self::Sbatch,
+        Self::Kubernetes,
+        Self::SkyPilot,
+        Self::Command,
+    ];
 
     /// The name that `--format` takes.
     #[must_use]
@@ -61,7 +66,9 @@ impl JobFormat {
         match self {
             Self::Sbatch => "`#!` or `#SBATCH`",
             Self::Kubernetes => "`apiVersion` and `kind`",
-            Self::SkyPilot => "`run` or `setup` with a text, `num_nodes`, `file_mounts` or `accelerators`",
+            Self::SkyPilot => {
+                "`run` or `setup` with a text, `num_nodes`, `file_mounts` or `accelerators`"
+            }
             Self::Command => "`submit -- torchrun ..`",
         }
     }
@@ -89,7 +96,10 @@ impl FromStr for JobFormat {
             let distance = |format: &Self| strsim::damerau_levenshtein(format.name(), &plain);
             JobProblem::UnknownFormat {
                 text: short(text),
-                nearest: Self::ALL.into_iter().min_by_key(distance).unwrap_or(Self::Sbatch),
+                nearest: Self::ALL
+                    .into_iter()
+                    .min_by_key(distance)
+                    .unwrap_or(Self::Sbatch),
             }
             .into()
         })
@@ -138,7 +148,11 @@ pub fn job_format(text: &str) -> Option<JobFormat> {
 ///
 /// When the format is not known, the text is not in its syntax, a value is impossible, or the job would do something else than what the
 /// file asks for.
-pub fn jobs(text: &str, format: Option<JobFormat>, origin: &Origin<'_>) -> Result<ImportedJobs, JobError> {
+pub fn jobs(
+    text: &str,
+    format: Option<JobFormat>,
+    origin: &Origin<'_>,
+) -> Result<ImportedJobs, JobError> {
     if text.len() > TEXT_MAX {
         return Err(JobProblem::TooLong {
             file: origin.name.to_owned(),
@@ -209,7 +223,8 @@ fn mig_profile(kind: &str) -> Option<String> {
     let rest = kind.get(at + 2..)?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let unit = rest.get(digits.len()..)?;
-    (!digits.is_empty() && unit.to_ascii_lowercase().starts_with("gb")).then(|| format!("{slices}g.{digits}gb"))
+    (!digits.is_empty() && unit.to_ascii_lowercase().starts_with("gb"))
+        .then(|| format!("{slices}g.{digits}gb"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::error::ImportError;
 use crate::options::Options;
 use crate::place::Place;
-use crate::shell::{Script, Word};
+use crate::shell::{self, Script, Word};
 
 /// What stands around the options of a training.
 #[derive(Debug, Clone, Default)]
@@ -24,13 +24,22 @@ pub(crate) struct Launch {
     pub(crate) positional: Vec<(String, Place)>,
 }
 
-/// The command of a script with the most options, taken apart.
+/// The command of a script that trains, taken apart: one of a tool that is known, with the most options.
 pub(crate) fn of_script(
     script: &Script,
     file: &str,
 ) -> Result<Option<(Launch, Options)>, ImportError> {
-    let options = |words: &&Vec<Word>| words.iter().filter(|word| is_option(&word.text)).count();
-    let Some(words) = script.commands.iter().max_by_key(options) else {
+    let weight = |words: &&Vec<Word>| {
+        let known = crate::format::of_program(&program(words).name).is_some();
+        let options = words.iter().filter(|word| is_option(&word.text)).count();
+        (known, options)
+    };
+    let inner: Vec<Vec<Word>> = script
+        .commands
+        .iter()
+        .flat_map(|words| handed_on(words))
+        .collect();
+    let Some(words) = script.commands.iter().chain(&inner).max_by_key(weight) else {
         return Ok(None);
     };
     let program = program(words);
@@ -45,6 +54,28 @@ pub(crate) fn of_script(
     launch.positional = positional;
     gpus(script, &mut launch, file)?;
     Ok(Some((launch, options)))
+}
+
+/// The commands that a command hands to a shell: `srun bash -c "torchrun train.py"`.
+fn handed_on(words: &[Word]) -> Vec<Vec<Word>> {
+    let is_shell = |word: &Word| matches!(word.text.rsplit('/').next(), Some("sh" | "bash"));
+    let text = words.windows(3).find_map(|three| match three {
+        [shell, flag, text]
+            if is_shell(shell) && flag.text.starts_with('-') && flag.text.ends_with('c') =>
+        {
+            Some(text)
+        }
+        _ => None,
+    });
+    let Some(text) = text else {
+        return Vec::new();
+    };
+    let mut commands = shell::parse(&text.text).commands;
+    for word in commands.iter_mut().flatten() {
+        word.line = word.line.saturating_add(text.line).saturating_sub(1);
+        word.literal &= text.literal || !word.text.contains('$');
+    }
+    commands
 }
 
 struct Program {
@@ -233,7 +264,6 @@ fn of_batch(batch: &mut Options) -> Result<Option<u64>, ImportError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell;
 
     fn launch(text: &str) -> (Launch, Options) {
         of_script(&shell::parse(text), "run.sh").unwrap().unwrap()
@@ -281,6 +311,16 @@ mod tests {
         for (text, gpus) in cases {
             assert_eq!(launch(text).0.gpus, gpus, "{text}");
         }
+    }
+
+    #[test]
+    fn the_command_of_a_known_tool_is_the_one_that_trains() {
+        let (found, _) = launch("mkdir -p -m 700 out\naxolotl train x.yml\nrm -r -f tmp\n");
+        assert_eq!(found.program, "axolotl train");
+        let text = "#SBATCH -N 2\nsrun -l bash -c \"torchrun --nproc-per-node 8 \\\n train.py --per_device_train_batch_size 2 --a 1\"\n";
+        let (found, mut options) = launch(text);
+        assert_eq!((found.program.as_str(), found.gpus), ("train.py", Some(16)));
+        assert_eq!(options.count("a").unwrap(), Some(1));
     }
 
     #[test]

@@ -43,8 +43,8 @@ mod warning;
 pub use error::{ImportError, Problem};
 pub use format::Format;
 pub use job::{
-    Entry, Gpus, ImportedJobs, Job, JobError, JobFormat, JobProblem, Origin, Resources, Retry, Role, Run, entries, job_format,
-    job_of_command, jobs, training_text,
+    Entry, Gpus, ImportedJobs, Job, JobError, JobFormat, JobProblem, Origin, Resources, Retry,
+    Role, Run, entries, job_format, job_of_command, jobs, training_text,
 };
 pub use place::Place;
 pub use shape::{ModelConfig, model_config};

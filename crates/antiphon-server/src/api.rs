@@ -7,6 +7,7 @@ mod auth;
 mod cluster;
 mod events;
 mod given;
+mod gpu_types;
 mod jobs;
 mod lessons;
 mod loops;

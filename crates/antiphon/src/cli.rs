@@ -147,7 +147,7 @@ pub(crate) struct UpArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// A training config as its tool reads it: Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed, Megatron and others
+    /// A training config as its tool reads it: Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed, Megatron and others; or a job that runs one
     #[arg(value_name = "FILE", conflicts_with_all = ["batch", "validate"])]
     pub(crate) file: Option<PathBuf>,
     /// The config's format [default: found from its content]
@@ -442,9 +442,15 @@ pub(crate) struct ReadArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SubmitArgs {
-    /// Job files in TOML, YAML or JSON; `-` reads TOML from standard input. Files may name each other in `after`
-    #[arg(required = true, value_name = "FILE")]
+    /// Job files, sbatch scripts, Kubernetes manifests or SkyPilot tasks; `-` reads standard input. Files may name each other in `after`
+    #[arg(required_unless_present = "command", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// The format of the files: sbatch, kubernetes, skypilot or command [default: found from their content]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<antiphon_import::JobFormat>,
+    /// Print the job files that they become, in TOML, and submit nothing
+    #[arg(long)]
+    pub(crate) print: bool,
     /// Wait until the jobs have ended; the exit code says whether all succeeded
     #[arg(long)]
     pub(crate) wait: bool,
@@ -454,19 +460,28 @@ pub(crate) struct SubmitArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Instead of a file, a command that torchrun, accelerate or deepspeed begins; behind an sbatch script its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// A job file
-    #[arg(value_name = "FILE", required_unless_present = "schema")]
+    /// A job file, sbatch script, Kubernetes manifest or SkyPilot task
+    #[arg(value_name = "FILE", required_unless_present_any = ["schema", "command"])]
     pub(crate) file: Option<PathBuf>,
+    /// The format of the file: sbatch, kubernetes, skypilot or command [default: found from its content]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) format: Option<antiphon_import::JobFormat>,
     /// Print the JSON Schema of job files instead
     #[arg(long)]
     pub(crate) schema: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Instead of a file, a command that torchrun, accelerate or deepspeed begins; behind an sbatch script its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod client;
 mod cluster_file;
 mod failure;
 mod follow;
+mod import;
 mod operate;
 mod plan;
 mod queue;

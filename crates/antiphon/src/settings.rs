@@ -13,6 +13,8 @@ use serde::Deserialize;
 use crate::cli::{Exit, Target};
 use crate::failure::Failure;
 
+pub(crate) use team::in_words_of;
+
 /// Where a server listens if nobody says otherwise.
 pub(crate) const LISTEN: &str = "127.0.0.1:7440";
 /// Virtual GPUs of a machine without real ones: as many as the usual node has.

@@ -1,4 +1,5 @@
-//! `antiphon submit` and `antiphon check`: from job files to jobs. Reads files and completes paths; the server decides.
+//! `antiphon submit` and `antiphon check`: from job files, of antiphon or of others, to jobs. Reads files and completes paths; the server
+//! decides.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cli::{CheckArgs, Exit, SubmitArgs, Target};
 use crate::client::{Client, escape, new_key, patiently};
 use crate::failure::Failure;
+use crate::import::{self, Imported, Source};
 use crate::render::{self, plain, print, say};
 use crate::training;
 
@@ -25,11 +27,32 @@ const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Submits jobs.
 pub(crate) fn submit(target: &Target, args: &SubmitArgs) -> Result<ExitCode, Failure> {
-    let mut files = Vec::new();
-    for path in &args.files {
-        files.push(read(path)?);
+    let wanted = Wanted {
+        format: args.format,
+        arguments: &args.command,
+    };
+    let mut read_files = Vec::new();
+    if args.files.is_empty() {
+        read_files.extend(import::command(&args.command)?);
     }
-    let files = in_order(files)?;
+    for path in &args.files {
+        read_files.extend(read(path, &wanted)?);
+    }
+    if args.print {
+        let texts = read_files.iter().map(|imported| imported.text.as_str());
+        print(
+            &texts
+                .collect::<Vec<_>>()
+                .join("\n# ---- the next job ----\n"),
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    let files = in_order(
+        read_files
+            .into_iter()
+            .map(|imported| imported.file)
+            .collect(),
+    )?;
     let client = Client::new(target)?;
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let mut answers: Vec<CommandAccepted> = Vec::new();
@@ -92,18 +115,40 @@ fn members(accepted: &CommandAccepted) -> impl Iterator<Item = JobId> {
 
 /// Says what a job file would do.
 pub(crate) fn check(target: &Target, args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let Some(path) = args.file.as_ref().filter(|_| !args.schema) else {
-        render::json(&jobfile::schema());
-        return Ok(ExitCode::SUCCESS);
+    let wanted = Wanted {
+        format: args.format,
+        arguments: &args.command,
     };
-    let file = read(path)?;
-    let body = serde_json::to_value(&file).expect("a job file is plain data");
-    let answer: Result<CheckReport, _> = Client::new(target)?.post("/v1/check", &new_key(), &body);
-    let report = answer.map_err(|failure| in_job_file(&file, failure))?;
-    if args.json {
-        render::json(&report);
-        return Ok(ExitCode::SUCCESS);
+    let files = match &args.file {
+        _ if args.schema => {
+            render::json(&jobfile::schema());
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => import::command(&args.command)?,
+        Some(path) => read(path, &wanted)?,
+    };
+    let mut reports = Vec::new();
+    for imported in files {
+        let body = serde_json::to_value(&imported.file).expect("a job file is plain data");
+        let answer: Result<CheckReport, _> =
+            Client::new(target)?.post("/v1/check", &new_key(), &body);
+        let report = answer.map_err(|failure| in_job_file(&imported.file, failure))?;
+        if !args.json {
+            tell(&imported.file, &report);
+        }
+        reports.push(report);
     }
+    if args.json {
+        match reports.as_slice() {
+            [one] => render::json(one),
+            several => render::json(&several),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a job would do.
+fn tell(file: &JobFile, report: &CheckReport) {
     for warning in &report.warnings {
         say(&format!("warning: {}: {warning}", plain(&file.name)));
     }
@@ -116,11 +161,16 @@ pub(crate) fn check(target: &Target, args: &CheckArgs) -> Result<ExitCode, Failu
         text += &format!("  {}\n", plain(sentence));
     }
     print(&text);
-    Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a job file and completes its paths, as seen from its own directory.
-fn read(path: &Path) -> Result<JobFile, Failure> {
+/// What the command line says of files of other systems.
+struct Wanted<'a> {
+    format: Option<antiphon_import::JobFormat>,
+    arguments: &'a [String],
+}
+
+/// Reads a job file and completes its paths, as seen from its own directory. A file of another system may hold several jobs.
+fn read(path: &Path, wanted: &Wanted<'_>) -> Result<Vec<Imported>, Failure> {
     let from_stdin = path == Path::new("-");
     let text = if from_stdin {
         let mut text = String::new();
@@ -140,7 +190,7 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
             format!("job file `{shown}` cannot be read"),
         )
         .why(error.to_string())
-        .help("give the path of a job file in TOML, YAML or JSON")
+        .help("give the path of a job file, an sbatch script, a Kubernetes manifest or a SkyPilot task")
     })?;
     if text.len() > FILE_BYTES_MAX {
         let why = format!("it has {} bytes: the limit is {FILE_BYTES_MAX}", text.len());
@@ -151,6 +201,22 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
         )
         .why(why)
         .help("a job file names a command and what it needs; data belongs into files of its own"));
+    }
+    let imported = import::read(&Source {
+        name: &shown,
+        path: Some(path).filter(|_| !from_stdin),
+        text: &text,
+        format: wanted.format,
+        arguments: wanted.arguments,
+    })?;
+    if let Some(imported) = imported {
+        return Ok(imported);
+    }
+    if !wanted.arguments.is_empty() {
+        let what = format!("`{shown}` takes no arguments");
+        return Err(Failure::new(Exit::Usage, "AP0749", what)
+            .why("it is a job file of antiphon, and only a batch script is called with some")
+            .help("write them into `run.command`"));
     }
     let format = match path.extension().and_then(|extension| extension.to_str()) {
         Some("yaml" | "yml" | "json") => Format::Yaml,
@@ -167,7 +233,7 @@ fn read(path: &Path) -> Result<JobFile, Failure> {
     );
     inline_shards(&mut file)?;
     inline_training(&mut file)?;
-    Ok(file)
+    Ok(vec![Imported { file, text }])
 }
 
 /// Reads the shard file that a job file names into the job file: the server sees no files of the person who submits.

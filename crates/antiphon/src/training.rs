@@ -9,6 +9,7 @@ use antiphon_types::training::Model;
 
 use crate::cli::Exit;
 use crate::failure::Failure;
+use crate::import;
 use crate::render::say;
 
 /// Reads a training config; what tool it is for shows in it, unless that is said.
@@ -26,6 +27,15 @@ pub(crate) fn config(
         fs::read_to_string(folder.join(path))
             .or_else(|_| fs::read_to_string(path))
             .ok()
+    };
+    let (text, name) = match import::training_text(&text, &name).filter(|_| format.is_none()) {
+        Some(commands) => {
+            say(&format!(
+                "warning: `{name}` is a job: the training is looked for in its commands, and lines count in them"
+            ));
+            (commands, format!("{name}.sh"))
+        }
+        None => (text, name),
     };
     let imported = antiphon_import::training(&text, &name, format, &mut beside).map_err(refused)?;
     for warning in &imported.warnings {

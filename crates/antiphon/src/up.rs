@@ -17,7 +17,7 @@ use crate::cli::{Exit, ReadArgs, Target, UpArgs};
 use crate::cluster_file;
 use crate::failure::{Failure, causes};
 use crate::render::{print, say};
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 
 /// Starts a server and stays until it is told to stop.
 pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
@@ -43,6 +43,8 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         Some(cluster) => (Some(cluster.nodes), cluster.partitions, cluster.resources),
         None => (None, Vec::new(), BTreeMap::new()),
     };
+    let mut teams = settings.teams();
+    settings::in_words_of(nodes.as_deref().unwrap_or_default(), &mut teams);
     trace();
     std::panic::set_hook(Box::new(|panic| {
         // A bug that the server catches is told by it; the place is what it cannot know.
@@ -72,7 +74,7 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
             )?),
             state_dir: state_dir.clone(),
             policy: settings.policy(),
-            teams: settings.teams(),
+            teams,
             partitions,
             resources,
             user: user(),

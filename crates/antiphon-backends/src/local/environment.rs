@@ -75,6 +75,7 @@ pub(crate) fn of_task(
     set("ANTIPHON_ROLE", role.clone());
     set("ANTIPHON_TASK_INDEX", index.to_string());
     set("ANTIPHON_NODE", task.node.to_string());
+    set("ANTIPHON_NODES", nodes(&allocation.tasks, role));
     set("ANTIPHON_GRACE_MS", spec.grace.as_millis().to_string());
     set(MARK, dir.display().to_string());
     if let Some(checkpoint) = &spec.checkpoint {
@@ -129,6 +130,17 @@ pub(crate) fn of_task(
         set("MASTER_PORT", port.to_string());
     }
     variables
+}
+
+/// The nodes of a role, in the order of its tasks, each once.
+fn nodes(tasks: &[TaskAllocation], role: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for task in tasks.iter().filter(|task| task.role == role) {
+        if !names.contains(&task.node.0.as_str()) {
+            names.push(&task.node.0);
+        }
+    }
+    names.join(",")
 }
 
 /// What CUDA calls the GPUs, or the MIG slices, that a task holds. A slice without a name is left out: its GPU's index would

@@ -14,7 +14,10 @@ const TORCHRUN: &[Key] = &[
     becomes("nproc-per-node", "`gpus`, times nodes"),
     becomes("nnodes", "`tasks`; of `1:4` the most"),
     harmless("standalone", "kept"),
-    harmless("max-restarts", "kept; antiphon tries failed attempts again as well"),
+    harmless(
+        "max-restarts",
+        "kept; antiphon tries failed attempts again as well",
+    ),
     harmless("monitor-interval", "kept"),
     harmless("start-method", "kept"),
     harmless("role", "kept"),
@@ -37,28 +40,65 @@ const TORCHRUN: &[Key] = &[
     harmless("duplicate-stderr-filters", "kept"),
     harmless("use-agent-store", "kept"),
     harmless("use-env", "kept"),
-    harmless("node-rank", "left out where there are several nodes: `PET_NODE_RANK` says it"),
-    harmless("rdzv-backend", "left out where there are several nodes: `PET_RDZV_BACKEND` says it"),
-    harmless("rdzv-endpoint", "left out where there are several nodes: `PET_RDZV_ENDPOINT` says it"),
-    harmless("rdzv-id", "left out where there are several nodes: `PET_RDZV_ID` says it"),
+    harmless(
+        "node-rank",
+        "left out where there are several nodes: `PET_NODE_RANK` says it",
+    ),
+    harmless(
+        "rdzv-backend",
+        "left out where there are several nodes: `PET_RDZV_BACKEND` says it",
+    ),
+    harmless(
+        "rdzv-endpoint",
+        "left out where there are several nodes: `PET_RDZV_ENDPOINT` says it",
+    ),
+    harmless(
+        "rdzv-id",
+        "left out where there are several nodes: `PET_RDZV_ID` says it",
+    ),
     harmless("rdzv-conf", "left out where there are several nodes"),
-    harmless("master-addr", "left out where there are several nodes: `PET_MASTER_ADDR` says it"),
-    harmless("master-port", "left out where there are several nodes: `PET_MASTER_PORT` says it"),
+    harmless(
+        "master-addr",
+        "left out where there are several nodes: `PET_MASTER_ADDR` says it",
+    ),
+    harmless(
+        "master-port",
+        "left out where there are several nodes: `PET_MASTER_PORT` says it",
+    ),
 ];
 
 /// Of torchrun's options those without a value.
-const TORCHRUN_FLAGS: &[&str] = &["standalone", "module", "m", "no-python", "run-path", "use-env"];
+const TORCHRUN_FLAGS: &[&str] = &[
+    "standalone",
+    "module",
+    "m",
+    "no-python",
+    "run-path",
+    "use-env",
+];
 
 const ACCELERATE: &[Key] = &[
     becomes("num-processes", "`gpus`"),
     becomes("num-machines", "`tasks`"),
-    harmless("machine-rank", "said anew where there are several nodes, from `PET_NODE_RANK`"),
-    harmless("main-process-ip", "said anew where there are several nodes, from `PET_MASTER_ADDR`"),
-    harmless("main-process-port", "said anew where there are several nodes, from `PET_MASTER_PORT`"),
+    harmless(
+        "machine-rank",
+        "said anew where there are several nodes, from `PET_NODE_RANK`",
+    ),
+    harmless(
+        "main-process-ip",
+        "said anew where there are several nodes, from `PET_MASTER_ADDR`",
+    ),
+    harmless(
+        "main-process-port",
+        "said anew where there are several nodes, from `PET_MASTER_PORT`",
+    ),
     harmless("rdzv-backend", "kept"),
     harmless("rdzv-conf", "kept"),
     harmless("same-network", "kept"),
-    harmless("config-file", "kept; its `num_processes` is not read: name it on the line"),
+    harmless(
+        "config-file",
+        "kept; its `num_processes` is not read: name it on the line",
+    ),
     harmless("multi-gpu", "kept"),
     harmless("cpu", "kept"),
     harmless("mixed-precision", "kept"),
@@ -80,20 +120,43 @@ const ACCELERATE: &[Key] = &[
     harmless("deepspeed-config-file", "kept"),
     harmless("fsdp-*", "kept"),
     harmless("enable-cpu-affinity", "kept"),
-    refused("gpu-ids", "antiphon chooses the GPUs: `CUDA_VISIBLE_DEVICES`"),
+    refused(
+        "gpu-ids",
+        "antiphon chooses the GPUs: `CUDA_VISIBLE_DEVICES`",
+    ),
     refused("deepspeed-hostfile", "antiphon chooses the nodes"),
-    refused("deepspeed-multinode-launcher", "tasks of a job do not reach each other by ssh"),
+    refused(
+        "deepspeed-multinode-launcher",
+        "tasks of a job do not reach each other by ssh",
+    ),
     refused("tpu", "there are no TPUs"),
 ];
 
 const ACCELERATE_FLAGS: &[&str] = &[
-    "multi-gpu", "cpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "module", "m", "no-python", "debug", "quiet", "same-network",
-    "enable-cpu-affinity", "tpu",
+    "multi-gpu",
+    "cpu",
+    "use-deepspeed",
+    "use-fsdp",
+    "use-megatron-lm",
+    "module",
+    "m",
+    "no-python",
+    "debug",
+    "quiet",
+    "same-network",
+    "enable-cpu-affinity",
+    "tpu",
 ];
 
 const DEEPSPEED: &[Key] = &[
-    becomes("num-gpus", "`gpus`, times nodes; left out of the command, which counts `CUDA_VISIBLE_DEVICES`"),
-    becomes("num-nodes", "`tasks`; with several the command becomes torchrun's"),
+    becomes(
+        "num-gpus",
+        "`gpus`, times nodes; left out of the command, which counts `CUDA_VISIBLE_DEVICES`",
+    ),
+    becomes(
+        "num-nodes",
+        "`tasks`; with several the command becomes torchrun's",
+    ),
     harmless("master-addr", "left out: antiphon says it"),
     harmless("master-port", "left out: antiphon says it"),
     harmless("module", "kept"),
@@ -110,15 +173,27 @@ const DEEPSPEED: &[Key] = &[
     refused("exclude", "antiphon chooses the GPUs"),
     refused("e", "antiphon chooses the GPUs"),
     refused("launcher", "tasks of a job do not reach each other by ssh"),
-    refused("launcher-args", "tasks of a job do not reach each other by ssh"),
+    refused(
+        "launcher-args",
+        "tasks of a job do not reach each other by ssh",
+    ),
     refused("ssh-port", "tasks of a job do not reach each other by ssh"),
     refused("no-ssh", "tasks of a job do not reach each other by ssh"),
-    refused("elastic-training", "a job keeps its size, unless antiphon resizes it"),
+    refused(
+        "elastic-training",
+        "a job keeps its size, unless antiphon resizes it",
+    ),
     refused("autotuning", "`antiphon plan` says which settings fit"),
 ];
 
 const DEEPSPEED_FLAGS: &[&str] = &[
-    "module", "no-python", "no-local-rank", "bind-cores-to-rank", "save-pid", "no-ssh", "elastic-training",
+    "module",
+    "no-python",
+    "no-local-rank",
+    "bind-cores-to-rank",
+    "save-pid",
+    "no-ssh",
+    "elastic-training",
 ];
 
 /// What is known of the format.
@@ -161,9 +236,14 @@ struct Line {
 }
 
 /// The job of the first command with a launcher in a text.
-pub(super) fn jobs_of_text(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<Warning>), JobError> {
+pub(super) fn jobs_of_text(
+    text: &str,
+    origin: &Origin<'_>,
+) -> Result<(Vec<Job>, Vec<Warning>), JobError> {
     let commands = shell::parse(text).commands;
-    let words = |words: &Vec<shell::Word>| -> Vec<String> { words.iter().map(|word| word.text.clone()).collect() };
+    let words = |words: &Vec<shell::Word>| -> Vec<String> {
+        words.iter().map(|word| word.text.clone()).collect()
+    };
     let commands: Vec<Vec<String>> = commands.iter().map(words).collect();
     let found = commands.iter().find(|words| split(words).is_some());
     match found.or(commands.first()) {
@@ -173,7 +253,10 @@ pub(super) fn jobs_of_text(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>,
 }
 
 /// The job of a command.
-pub(super) fn jobs(words: &[String], origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<Warning>), JobError> {
+pub(super) fn jobs(
+    words: &[String],
+    origin: &Origin<'_>,
+) -> Result<(Vec<Job>, Vec<Warning>), JobError> {
     let place = Place::new(origin.name, 1);
     let mut run = Run::default();
     let mut rest = words;
@@ -185,7 +268,8 @@ pub(super) fn jobs(words: &[String], origin: &Origin<'_>) -> Result<(Vec<Job>, V
         return Err(JobProblem::NothingToRun {
             place,
             why: "the command is empty".into(),
-            help: "write it behind `--`: `antiphon submit -- torchrun --nproc-per-node 8 train.py`".into(),
+            help: "write it behind `--`: `antiphon submit -- torchrun --nproc-per-node 8 train.py`"
+                .into(),
         }
         .into());
     }
@@ -202,7 +286,9 @@ pub(super) fn jobs(words: &[String], origin: &Origin<'_>) -> Result<(Vec<Job>, V
     line.check(&place, &mut warnings);
     let size = line.size(&place)?;
     let named = line.program.iter().find(|word| !word.starts_with('-'));
-    let named = named.map_or("command", |word| word.rsplit('/').next().unwrap_or_default());
+    let named = named.map_or("command", |word| {
+        word.rsplit('/').next().unwrap_or_default()
+    });
     let mut job = Job {
         name: job_name(named.trim_end_matches(".py")),
         ..Job::default()
@@ -211,7 +297,10 @@ pub(super) fn jobs(words: &[String], origin: &Origin<'_>) -> Result<(Vec<Job>, V
     if line.program.is_empty() {
         return Err(JobProblem::NothingToRun {
             place,
-            why: format!("no program stands behind `{}`", short(&line.front.join(" "))),
+            why: format!(
+                "no program stands behind `{}`",
+                short(&line.front.join(" "))
+            ),
             help: "name the script that trains".into(),
         }
         .into());
@@ -247,7 +336,9 @@ fn split(words: &[String]) -> Option<Line> {
         ("torchrun", _, _) => (Launcher::Torchrun, 1),
         ("accelerate", "launch", _) => (Launcher::Accelerate, 2),
         ("deepspeed", _, _) => (Launcher::Deepspeed, 1),
-        (_, "-m", "torch.distributed.run" | "torch.distributed.launch") if python => (Launcher::Torchrun, 3),
+        (_, "-m", "torch.distributed.run" | "torch.distributed.launch") if python => {
+            (Launcher::Torchrun, 3)
+        }
         (_, "-m", "accelerate.commands.launch") if python => (Launcher::Accelerate, 3),
         (_, "-m", "deepspeed.launcher.runner") if python => (Launcher::Deepspeed, 3),
         _ => return None,
@@ -260,13 +351,18 @@ fn split(words: &[String]) -> Option<Line> {
     };
     let mut at = begin;
     let mut module = false;
-    while let Some(word) = words.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
+    while let Some(word) = words
+        .get(at)
+        .filter(|word| word.starts_with('-') && word.len() > 1)
+    {
         if word == "--" {
             at += 1;
             break;
         }
         let name = word.trim_start_matches('-');
-        let (name, attached) = name.split_once('=').map_or((name, false), |(name, _)| (name, true));
+        let (name, attached) = name
+            .split_once('=')
+            .map_or((name, false), |(name, _)| (name, true));
         let name = name.replace('_', "-");
         // The module is the program.
         module |= matches!(name.as_str(), "m" | "module");
@@ -303,7 +399,11 @@ impl Launcher {
     }
 
     fn find(self, name: &str) -> Option<&'static Key> {
-        let pattern = |key: &&Key| key.name.strip_suffix('*').is_some_and(|prefix| name.starts_with(prefix));
+        let pattern = |key: &&Key| {
+            key.name
+                .strip_suffix('*')
+                .is_some_and(|prefix| name.starts_with(prefix))
+        };
         keys::find(&[self.table()], name).or_else(|| self.table().iter().find(pattern))
     }
 
@@ -326,7 +426,8 @@ impl Line {
                 None => unknown.push(UnknownOption {
                     name: format!("--{name}"),
                     line: place.line,
-                    nearest: nearest_of(name, self.launcher.table().iter().map(|key| key.name)).map(|near| format!("--{near}")),
+                    nearest: nearest_of(name, self.launcher.table().iter().map(|key| key.name))
+                        .map(|near| format!("--{near}")),
                 }),
             }
         }
@@ -352,13 +453,17 @@ impl Line {
             return Ok(None);
         };
         let most = text.rsplit(':').next().unwrap_or(text);
-        let number = most.parse::<u64>().ok().filter(|number| (1..=100_000).contains(number));
+        let number = most
+            .parse::<u64>()
+            .ok()
+            .filter(|number| (1..=100_000).contains(number));
         number.map(Some).ok_or_else(|| {
             JobProblem::Value {
                 place: place.clone(),
                 option: format!("--{name}"),
                 found: short(text),
-                expected: "a whole number from 1 to 100000: a job's size is known before it runs".into(),
+                expected: "a whole number from 1 to 100000: a job's size is known before it runs"
+                    .into(),
             }
             .into()
         })
@@ -367,17 +472,34 @@ impl Line {
     /// How many nodes and GPUs it needs.
     fn size(&self, place: &Place) -> Result<Size, JobError> {
         let (nodes, of_node, all) = match self.launcher {
-            Launcher::Torchrun => (self.count("nnodes", place)?, self.count("nproc-per-node", place)?.or(Some(1)), None),
-            Launcher::Accelerate => (self.count("num-machines", place)?, None, self.count("num-processes", place)?),
-            Launcher::Deepspeed => (self.count("num-nodes", place)?, self.count("num-gpus", place)?, None),
+            Launcher::Torchrun => (
+                self.count("nnodes", place)?,
+                self.count("nproc-per-node", place)?.or(Some(1)),
+                None,
+            ),
+            Launcher::Accelerate => (
+                self.count("num-machines", place)?,
+                None,
+                self.count("num-processes", place)?,
+            ),
+            Launcher::Deepspeed => (
+                self.count("num-nodes", place)?,
+                self.count("num-gpus", place)?,
+                None,
+            ),
         };
         let nodes = nodes.unwrap_or(1);
         let Some(gpus) = all.or(of_node.map(|gpus| gpus.saturating_mul(nodes))) else {
-            let option = if self.launcher == Launcher::Accelerate { "num-processes" } else { "num-gpus" };
+            let option = if self.launcher == Launcher::Accelerate {
+                "num-processes"
+            } else {
+                "num-gpus"
+            };
             return Err(JobProblem::CannotHonor {
                 place: place.clone(),
                 option: short(&self.front.join(" ")),
-                why: "it does not say how many GPUs it needs; by itself it takes all that it sees".into(),
+                why: "it does not say how many GPUs it needs; by itself it takes all that it sees"
+                    .into(),
                 help: format!("add `--{option} N`"),
             }
             .into());
@@ -398,23 +520,59 @@ impl Line {
     fn command(&self, nodes: u64, place: &Place, warnings: &mut Vec<Warning>) -> Vec<String> {
         let several = nodes > 1;
         let ours: &[&str] = match (self.launcher, several) {
-            (Launcher::Torchrun, true) => {
-                &["nnodes", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "master-addr", "master-port", "standalone"]
-            }
-            (Launcher::Accelerate, true) => &["machine-rank", "main-process-ip", "main-process-port", "gpu-ids"],
+            (Launcher::Torchrun, true) => &[
+                "nnodes",
+                "node-rank",
+                "rdzv-backend",
+                "rdzv-endpoint",
+                "rdzv-id",
+                "rdzv-conf",
+                "master-addr",
+                "master-port",
+                "standalone",
+            ],
+            (Launcher::Accelerate, true) => &[
+                "machine-rank",
+                "main-process-ip",
+                "main-process-port",
+                "gpu-ids",
+            ],
             (Launcher::Torchrun, false) => &[],
             (Launcher::Accelerate, false) => &["gpu-ids"],
             (Launcher::Deepspeed, _) => &[
-                "num-gpus", "num-nodes", "master-addr", "master-port", "node-rank", "hostfile", "H", "include", "i", "exclude", "e", "launcher",
-                "launcher-args", "ssh-port", "no-ssh", "elastic-training", "autotuning",
+                "num-gpus",
+                "num-nodes",
+                "master-addr",
+                "master-port",
+                "node-rank",
+                "hostfile",
+                "H",
+                "include",
+                "i",
+                "exclude",
+                "e",
+                "launcher",
+                "launcher-args",
+                "ssh-port",
+                "no-ssh",
+                "elastic-training",
+                "autotuning",
             ],
         };
-        let kept = self.options.iter().filter(|(name, _)| !ours.contains(&name.as_str()));
+        let kept = self
+            .options
+            .iter()
+            .filter(|(name, _)| !ours.contains(&name.as_str()));
         let kept: Vec<String> = kept.flat_map(|(_, words)| words.clone()).collect();
         let mut command = self.front.clone();
         match (self.launcher, several) {
             (Launcher::Accelerate, true) => {
-                let mut wrapped: Vec<String> = vec!["bash".into(), "-c".into(), AMONG_NODES.into(), "accelerate".into()];
+                let mut wrapped: Vec<String> = vec![
+                    "bash".into(),
+                    "-c".into(),
+                    AMONG_NODES.into(),
+                    "accelerate".into(),
+                ];
                 wrapped.push(command.len().to_string());
                 wrapped.append(&mut command);
                 wrapped.extend(kept);
@@ -425,7 +583,9 @@ impl Line {
                 warnings.push(Warning::Differs {
                     place: place.clone(),
                     option: "deepspeed".into(),
-                    how: "torchrun starts it on each node: deepspeed would reach other nodes by ssh".into(),
+                    how:
+                        "torchrun starts it on each node: deepspeed would reach other nodes by ssh"
+                            .into(),
                 });
                 command = vec!["torchrun".into()];
             }

@@ -137,7 +137,9 @@ impl JobError {
     #[must_use]
     pub fn why(&self) -> String {
         match &*self.0 {
-            JobProblem::CannotHonor { why, .. } | JobProblem::Contradiction { why, .. } => why.clone(),
+            JobProblem::CannotHonor { why, .. } | JobProblem::Contradiction { why, .. } => {
+                why.clone()
+            }
             JobProblem::Unrecognized { .. }
             | JobProblem::UnknownFormat { .. }
             | JobProblem::Syntax { .. }

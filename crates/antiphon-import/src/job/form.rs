@@ -164,7 +164,9 @@ pub(super) fn job_name(text: &str) -> String {
     let name: String = text.chars().map(legal).collect();
     let name = name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
     let name: String = name.chars().take(LENGTH_MAX).collect();
-    let id = name.strip_prefix("job-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let id = name
+        .strip_prefix("job-")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     match (name.is_empty(), id) {
         (true, _) => "imported".into(),
         (false, true) => format!("imported-{}", name.get(4..).unwrap_or_default()),
@@ -173,7 +175,11 @@ pub(super) fn job_name(text: &str) -> String {
 }
 
 /// One shape for each of several values, the first in front: `change` puts a value into a copy.
-pub(super) fn one_for_each<T>(resources: Resources, values: &[T], change: impl Fn(&mut Resources, &T)) -> Resources {
+pub(super) fn one_for_each<T>(
+    resources: Resources,
+    values: &[T],
+    change: impl Fn(&mut Resources, &T),
+) -> Resources {
     let shapes = std::iter::once(Resources {
         alternatives: Vec::new(),
         ..resources.clone()

@@ -41,7 +41,11 @@ pub(super) const fn refused(name: &'static str, instead: &'static str) -> Key {
 
 /// Looks a key up.
 pub(super) fn find<'a>(tables: &[&'a [Key]], name: &str) -> Option<&'a Key> {
-    tables.iter().copied().flatten().find(|key| key.name == name)
+    tables
+        .iter()
+        .copied()
+        .flatten()
+        .find(|key| key.name == name)
 }
 
 /// The known key that an unknown one looks like.

@@ -15,7 +15,10 @@ use crate::warning::Warning;
 mod known;
 mod pod;
 
-use known::{JOB, JOB_SET, META, POD_GROUP, PYTORCH, REPLICATED, RUN_POLICY, TASK, TRAIN_JOB, TRAINER, VOLCANO};
+use known::{
+    JOB, JOB_SET, META, POD_GROUP, PYTORCH, REPLICATED, RUN_POLICY, TASK, TRAIN_JOB, TRAINER,
+    VOLCANO,
+};
 use pod::Pod;
 
 /// Whether a text is a manifest.
@@ -61,8 +64,16 @@ pub(super) fn jobs(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<War
     let mut kinds = Vec::new();
     let mut groups = Vec::new();
     for object in documents.iter().flat_map(objects) {
-        let kind = object.get("kind").map(|kind| kind.text()).transpose()?.unwrap_or_default();
-        let version = object.get("apiVersion").map(|version| version.text()).transpose()?.unwrap_or_default();
+        let kind = object
+            .get("kind")
+            .map(|kind| kind.text())
+            .transpose()?
+            .unwrap_or_default();
+        let version = object
+            .get("apiVersion")
+            .map(|version| version.text())
+            .transpose()?
+            .unwrap_or_default();
         let mut reader = Reader {
             origin,
             notes: &mut notes,
@@ -118,8 +129,14 @@ fn objects(document: &Document) -> Vec<Node<'_>> {
 fn other(object: &Node<'_>, kind: &str, notes: &mut Notes) {
     let node = object.get("kind").unwrap_or_else(|| object.clone());
     match kind {
-        "Service" => notes.differs(&node, "tasks find each other by `PET_MASTER_ADDR` and `PET_MASTER_PORT`"),
-        _ => notes.not_honored(&node, "antiphon makes no such object: jobs alone are submitted"),
+        "Service" => notes.differs(
+            &node,
+            "tasks find each other by `PET_MASTER_ADDR` and `PET_MASTER_PORT`",
+        ),
+        _ => notes.not_honored(
+            &node,
+            "antiphon makes no such object: jobs alone are submitted",
+        ),
     }
 }
 
@@ -131,11 +148,19 @@ fn pod_group(group: &Node<'_>, jobs: &mut [Job], notes: &mut Notes) -> Result<()
     notes.check(&spec, &[POD_GROUP]);
     let tasks = |job: &Job| -> u64 {
         let of = |resources: &Resources| resources.tasks.unwrap_or(1);
-        job.resources.iter().map(of).sum::<u64>() + job.roles.values().map(|role| of(&role.resources)).sum::<u64>()
+        job.resources.iter().map(of).sum::<u64>()
+            + job
+                .roles
+                .values()
+                .map(|role| of(&role.resources))
+                .sum::<u64>()
     };
     if let Some(members) = spec.get("minMember") {
         let least = members.count()?;
-        if jobs.iter().any(|job| tasks(job) > least && job.array.is_none()) {
+        if jobs
+            .iter()
+            .any(|job| tasks(job) > least && job.array.is_none())
+        {
             notes.differs(&members, "all tasks of a job start together, or none");
         }
     }
@@ -191,8 +216,13 @@ impl<'d> Reader<'_, 'd, '_> {
             if let Some(name) = name {
                 job.name = job_name(name.text()?.trim_end_matches('-'));
             }
-            let namespace = meta.get("namespace").map(|namespace| namespace.text()).transpose()?;
-            job.team = namespace.filter(|name| name != "default").map(|name| job_name(&name));
+            let namespace = meta
+                .get("namespace")
+                .map(|namespace| namespace.text())
+                .transpose()?;
+            job.team = namespace
+                .filter(|name| name != "default")
+                .map(|name| job_name(&name));
             if let Some(labels) = meta.get("labels") {
                 if let Some(queue) = labels.get("kueue.x-k8s.io/queue-name") {
                     job.team = Some(job_name(&queue.text()?));
@@ -235,7 +265,10 @@ impl<'d> Reader<'_, 'd, '_> {
             job.run.workdir.get_or_insert_with(|| program.clone());
         }
         for (name, value) in &pod.program.environment {
-            job.run.environment.entry(name.clone()).or_insert_with(|| value.clone());
+            job.run
+                .environment
+                .entry(name.clone())
+                .or_insert_with(|| value.clone());
         }
     }
 
@@ -248,12 +281,17 @@ impl<'d> Reader<'_, 'd, '_> {
 
     fn limits(job: &mut Job, spec: &Node<'_>) -> Result<(), JobError> {
         if let Some(limit) = spec.get("backoffLimit") {
-            job.retry = Some(Retry { retries: limit.count()? });
+            job.retry = Some(Retry {
+                retries: limit.count()?,
+            });
         }
         if let Some(limit) = spec.get("activeDeadlineSeconds") {
             job.run.time_limit = Some(seconds(limit.count()?.max(1)));
         }
-        if spec.get("suspend").is_some_and(|suspend| suspend.value() == true) {
+        if spec
+            .get("suspend")
+            .is_some_and(|suspend| suspend.value() == true)
+        {
             job.held = Some(true);
         }
         Ok(())
@@ -274,7 +312,9 @@ impl<'d> Reader<'_, 'd, '_> {
         let number = |key: &str| spec.get(key).map(|node| node.count()).transpose();
         let at_once = number("parallelism")?.unwrap_or(1);
         let all = number("completions")?.unwrap_or(at_once).max(1);
-        let indexed = spec.get("completionMode").is_some_and(|mode| mode.value() == "Indexed");
+        let indexed = spec
+            .get("completionMode")
+            .is_some_and(|mode| mode.value() == "Indexed");
         if at_once == 0 {
             job.held = Some(true);
         }
@@ -300,7 +340,10 @@ impl<'d> Reader<'_, 'd, '_> {
     fn job_set(&mut self) -> Result<Job, JobError> {
         let (mut job, spec) = self.named()?;
         self.notes.check(&spec, &[JOB_SET]);
-        if spec.get("suspend").is_some_and(|suspend| suspend.value() == true) {
+        if spec
+            .get("suspend")
+            .is_some_and(|suspend| suspend.value() == true)
+        {
             job.held = Some(true);
         }
         if let Some(policy) = spec.at(&["failurePolicy", "maxRestarts"]) {
@@ -309,18 +352,34 @@ impl<'d> Reader<'_, 'd, '_> {
             });
         }
         let mut roles = Vec::new();
-        for replicated in spec.get("replicatedJobs").map(|list| list.items()).unwrap_or_default() {
+        for replicated in spec
+            .get("replicatedJobs")
+            .map(|list| list.items())
+            .unwrap_or_default()
+        {
             self.notes.check(&replicated, &[REPLICATED]);
             let name = replicated.get("name").map(|name| name.text()).transpose()?;
-            let replicas = replicated.get("replicas").map(|node| node.count()).transpose()?.unwrap_or(1);
+            let replicas = replicated
+                .get("replicas")
+                .map(|node| node.count())
+                .transpose()?
+                .unwrap_or(1);
             let Some(inner) = replicated.at(&["template", "spec"]) else {
                 continue;
             };
             self.notes.check(&inner, &[JOB]);
-            let pods = inner.get("parallelism").map(|node| node.count()).transpose()?.unwrap_or(1);
+            let pods = inner
+                .get("parallelism")
+                .map(|node| node.count())
+                .transpose()?
+                .unwrap_or(1);
             let mut pod = self.template(&inner)?;
             index(&mut pod.program.command, "ANTIPHON_TASK_INDEX");
-            roles.push((name.unwrap_or_else(|| "job".into()), pod, replicas.saturating_mul(pods)));
+            roles.push((
+                name.unwrap_or_else(|| "job".into()),
+                pod,
+                replicas.saturating_mul(pods),
+            ));
         }
         self.roles(&mut job, roles)?;
         Ok(job)
@@ -343,14 +402,21 @@ impl<'d> Reader<'_, 'd, '_> {
         if let Some(specs) = spec.get("pytorchReplicaSpecs") {
             for (name, replica) in specs.entries() {
                 self.notes.check(&replica, &[known::REPLICAS]);
-                let replicas = replica.get("replicas").map(|node| node.count()).transpose()?.unwrap_or(1);
+                let replicas = replica
+                    .get("replicas")
+                    .map(|node| node.count())
+                    .transpose()?
+                    .unwrap_or(1);
                 let pod = self.template(&replica)?;
                 roles.push((name.to_ascii_lowercase(), pod, replicas));
             }
         }
         // Master and workers that are alike are ranks of one role.
         let alike = roles.windows(2).all(|pair| match pair {
-            [(_, one, _), (_, other, _)] => one.program.command == other.program.command && one.resources(1) == other.resources(1),
+            [(_, one, _), (_, other, _)] => {
+                one.program.command == other.program.command
+                    && one.resources(1) == other.resources(1)
+            }
             _ => true,
         });
         if alike && roles.len() > 1 {
@@ -360,7 +426,10 @@ impl<'d> Reader<'_, 'd, '_> {
                 *replicas = tasks;
             }
         } else if let Some(specs) = spec.get("pytorchReplicaSpecs").filter(|_| roles.len() > 1) {
-            self.notes.differs(&specs, "master and workers differ and become roles, and ranks count within a role");
+            self.notes.differs(
+                &specs,
+                "master and workers differ and become roles, and ranks count within a role",
+            );
         }
         self.roles(&mut job, roles)?;
         Ok(job)
@@ -370,7 +439,9 @@ impl<'d> Reader<'_, 'd, '_> {
         let (mut job, spec) = self.named()?;
         self.notes.check(&spec, &[VOLCANO]);
         if let Some(limit) = spec.get("maxRetry") {
-            job.retry = Some(Retry { retries: limit.count()? });
+            job.retry = Some(Retry {
+                retries: limit.count()?,
+            });
         }
         if let Some(queue) = spec.get("queue") {
             job.team = Some(job_name(&queue.text()?));
@@ -379,17 +450,26 @@ impl<'d> Reader<'_, 'd, '_> {
             job.class = class_of(&class, self.notes)?;
         }
         let mut roles = Vec::new();
-        for task in spec.get("tasks").map(|tasks| tasks.items()).unwrap_or_default() {
+        for task in spec
+            .get("tasks")
+            .map(|tasks| tasks.items())
+            .unwrap_or_default()
+        {
             self.notes.check(&task, &[TASK]);
             let name = task.get("name").map(|name| name.text()).transpose()?;
-            let replicas = task.get("replicas").map(|node| node.count()).transpose()?.unwrap_or(1);
+            let replicas = task
+                .get("replicas")
+                .map(|node| node.count())
+                .transpose()?
+                .unwrap_or(1);
             let pod = self.template(&task)?;
             roles.push((name.unwrap_or_else(|| "task".into()), pod, replicas));
         }
         if let Some(least) = spec.get("minAvailable") {
             let all: u64 = roles.iter().map(|(_, _, replicas)| *replicas).sum();
             if least.count()? < all {
-                self.notes.differs(&least, "all tasks of a job start together, or none");
+                self.notes
+                    .differs(&least, "all tasks of a job start together, or none");
             }
         }
         self.roles(&mut job, roles)?;
@@ -399,7 +479,10 @@ impl<'d> Reader<'_, 'd, '_> {
     fn train_job(&mut self) -> Result<Job, JobError> {
         let (mut job, spec) = self.named()?;
         self.notes.check(&spec, &[TRAIN_JOB]);
-        if spec.get("suspend").is_some_and(|suspend| suspend.value() == true) {
+        if spec
+            .get("suspend")
+            .is_some_and(|suspend| suspend.value() == true)
+        {
             job.held = Some(true);
         }
         let trainer = spec.get("trainer");
@@ -407,9 +490,17 @@ impl<'d> Reader<'_, 'd, '_> {
         self.notes.check(&trainer, &[TRAINER]);
         let program = pod::program(&trainer, self.notes)?;
         if program.command.is_empty() {
-            return Err(self.nothing(&trainer, "its command is the runtime's, which the file does not hold"));
+            return Err(self.nothing(
+                &trainer,
+                "its command is the runtime's, which the file does not hold",
+            ));
         }
-        let nodes = trainer.get("numNodes").map(|node| node.count()).transpose()?.unwrap_or(1).max(1);
+        let nodes = trainer
+            .get("numNodes")
+            .map(|node| node.count())
+            .transpose()?
+            .unwrap_or(1)
+            .max(1);
         let mut amounts = pod::Amounts::default();
         if let Some(resources) = trainer.get("resourcesPerNode") {
             amounts = pod::amounts(&resources, self.notes)?;
@@ -441,14 +532,20 @@ impl<'d> Reader<'_, 'd, '_> {
             self.alone(job, pod, replicas);
             return Ok(());
         }
-        let all: BTreeMap<String, String> = roles.iter().flat_map(|(_, pod, _)| pod.program.environment.clone()).collect();
+        let all: BTreeMap<String, String> = roles
+            .iter()
+            .flat_map(|(_, pod, _)| pod.program.environment.clone())
+            .collect();
         let mut workdir = None;
         for (name, mut pod, replicas) in roles {
             // What is not the same in all roles becomes part of the role's command.
             let own: BTreeMap<String, String> = std::mem::take(&mut pod.program.environment);
-            let differs = own != all || pod.program.workdir != *workdir.get_or_insert_with(|| pod.program.workdir.clone());
+            let differs = own != all
+                || pod.program.workdir
+                    != *workdir.get_or_insert_with(|| pod.program.workdir.clone());
             if differs {
-                pod.program.command = own_environment(&own, pod.program.workdir.take(), pod.program.command);
+                pod.program.command =
+                    own_environment(&own, pod.program.workdir.take(), pod.program.command);
             } else {
                 pod.program.environment = own;
             }
@@ -475,12 +572,20 @@ impl<'d> Reader<'_, 'd, '_> {
 }
 
 /// A command in variables and a directory of its own: `env` takes them as words, so that none is read as anything else.
-fn own_environment(variables: &BTreeMap<String, String>, workdir: Option<String>, command: Vec<String>) -> Vec<String> {
+fn own_environment(
+    variables: &BTreeMap<String, String>,
+    workdir: Option<String>,
+    command: Vec<String>,
+) -> Vec<String> {
     let mut all = vec!["env".into()];
     if let Some(dir) = workdir {
         all.extend(["-C".into(), dir]);
     }
-    all.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
+    all.extend(
+        variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}")),
+    );
     all.extend(command);
     all
 }
@@ -521,6 +626,6 @@ impl Pod {
 
 /// Whether a resource has a GPU's name.
 fn is_gpu(name: &str) -> bool {
-    find(&[known::RESOURCE], name).is_some_and(|key| matches!(key.fate, Fate::Becomes(what) if what.starts_with("`gpus`")))
+    find(&[known::RESOURCE], name)
+        .is_some_and(|key| matches!(key.fate, Fate::Becomes(what) if what.starts_with("`gpus`")))
 }
-

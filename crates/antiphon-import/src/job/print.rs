@@ -11,7 +11,12 @@ impl Job {
     pub fn to_toml(&self, origin: &str, warnings: &[Warning]) -> String {
         let mut text = format!("# from {}\n", in_comment(origin));
         for warning in warnings {
-            let _ = writeln!(text, "# {}: {}", warning.name(), in_comment(&warning.to_string()));
+            let _ = writeln!(
+                text,
+                "# {}: {}",
+                warning.name(),
+                in_comment(&warning.to_string())
+            );
         }
         text + &toml::to_string_pretty(self).expect("a job has no value that TOML lacks")
     }
@@ -38,12 +43,19 @@ fn of_command(command: &[String]) -> String {
             [_, inner @ ..] if script.ends_with("exec \"$@\"\n") => of_command(inner),
             _ => script.clone(),
         },
-        words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+        words => words
+            .iter()
+            .map(|word| quoted(word))
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }
 
 fn is_shell(word: &str) -> bool {
-    matches!(word.rsplit('/').next(), Some("sh" | "bash" | "zsh" | "dash"))
+    matches!(
+        word.rsplit('/').next(),
+        Some("sh" | "bash" | "zsh" | "dash")
+    )
 }
 
 /// A word in quotes that a shell takes off.

@@ -24,7 +24,9 @@ pub(super) fn seconds(count: u64) -> String {
 /// A size of Slurm's (`64G`, `512000`, `1.5T`, `32GB`): mebibytes, its unit being powers of 1024.
 pub(super) fn slurm_size(text: &str) -> Option<u64> {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let unit = unit.to_ascii_lowercase();
     let scale = match unit.trim_end_matches('b').trim_end_matches('i') {
@@ -44,7 +46,8 @@ pub(super) fn slurm_time(text: &str) -> Option<Option<u64>> {
         return Some(None);
     }
     let number = |text: &str| {
-        let digits = !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let digits =
+            !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse::<u64>().ok()).flatten()
     };
     let (days, rest) = match text.split_once('-') {
@@ -58,7 +61,9 @@ pub(super) fn slurm_time(text: &str) -> Option<Option<u64>> {
         (None, [hours, minutes, seconds]) => hours * 3_600 + minutes * 60 + seconds,
         (Some(days), [hours]) => days * 86_400 + hours * 3_600,
         (Some(days), [hours, minutes]) => days * 86_400 + hours * 3_600 + minutes * 60,
-        (Some(days), [hours, minutes, seconds]) => days * 86_400 + hours * 3_600 + minutes * 60 + seconds,
+        (Some(days), [hours, minutes, seconds]) => {
+            days * 86_400 + hours * 3_600 + minutes * 60 + seconds
+        }
         _ => return None,
     };
     // Slurm takes a limit of nothing as none.
@@ -95,7 +100,9 @@ pub(super) fn kubernetes_size(text: &str) -> Option<u64> {
         ("P", 1e15),
         ("m", 1e-3),
     ];
-    let found = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
+    let found = units
+        .iter()
+        .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
     let (digits, scale) = found.unwrap_or((text, 1.0));
     let bytes = digits.trim().parse::<f64>().ok()? * scale;
     whole((bytes / 1_048_576.0).ceil())
@@ -106,7 +113,11 @@ fn whole(number: f64) -> Option<u64> {
     if !(0.0..=1e12).contains(&number) {
         return None;
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, as just checked")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "in range, as just checked"
+    )]
     Some(number as u64)
 }
 
@@ -166,9 +177,19 @@ mod tests {
 
     #[test]
     fn quantities_are_told_in_the_largest_unit_that_is_whole() {
-        let told = [mebibytes(512), mebibytes(65_536), mebibytes(2 << 20), mebibytes(0)];
+        let told = [
+            mebibytes(512),
+            mebibytes(65_536),
+            mebibytes(2 << 20),
+            mebibytes(0),
+        ];
         assert_eq!(told, ["512MiB", "64GiB", "2TiB", "0MiB"]);
-        let told = [seconds(90), seconds(5_400), seconds(7_200), seconds(172_800)];
+        let told = [
+            seconds(90),
+            seconds(5_400),
+            seconds(7_200),
+            seconds(172_800),
+        ];
         assert_eq!(told, ["90s", "90min", "2h", "2d"]);
     }
 }

@@ -23,7 +23,9 @@ const SIZES_MAX: u64 = 16;
 
 /// Whether a text is a batch script, though it has no first line that says who runs it.
 pub(super) fn is_batch_script(text: &str) -> bool {
-    let mut lines = text.lines().take_while(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+    let mut lines = text
+        .lines()
+        .take_while(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     lines.any(|line| line.starts_with("#SBATCH"))
 }
 
@@ -74,7 +76,10 @@ pub(super) fn jobs(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<War
         (None, Some(path)) => vec![path.to_owned()],
         (None, None) => vec!["-c".into(), text.to_owned(), origin.name.to_owned()],
     };
-    let script: Vec<String> = script.into_iter().chain(origin.arguments.iter().cloned()).collect();
+    let script: Vec<String> = script
+        .into_iter()
+        .chain(origin.arguments.iter().cloned())
+        .collect();
     if let Some(wrapped) = &wrap {
         let mut inner = script::uses(&format!("#!/bin/sh\n{wrapped}\n"), origin.name);
         inner.interpreter = vec!["sh".into(), "-c".into(), wrapped.clone(), "wrap".into()];
@@ -87,7 +92,8 @@ pub(super) fn jobs(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<War
         let command = uses.around(script.clone(), layout.tasks_per_node, layout.steps_per_task);
         if several {
             let resources = shape;
-            job.roles.insert(format!("het{index}"), Role { command, resources });
+            job.roles
+                .insert(format!("het{index}"), Role { command, resources });
         } else {
             job.run.command = command;
             job.resources = Some(shape);
@@ -109,8 +115,13 @@ pub(super) fn jobs(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<War
 }
 
 fn hetjob_line(text: &str) -> u64 {
-    let separator = |line: &str| line.starts_with("#SBATCH") && (line.contains("hetjob") || line.contains("packjob"));
-    text.lines().zip(1..).find(|(line, _)| separator(line)).map_or(1, |(_, number)| number)
+    let separator = |line: &str| {
+        line.starts_with("#SBATCH") && (line.contains("hetjob") || line.contains("packjob"))
+    };
+    text.lines()
+        .zip(1..)
+        .find(|(line, _)| separator(line))
+        .map_or(1, |(_, number)| number)
 }
 
 /// One component of a job: Slurm's numbers, and where it may run.
@@ -145,11 +156,17 @@ fn shape(
             warnings.append(&mut once);
         }
     }
-    let mut shapes: Vec<Resources> = layouts.iter().map(|layout| layout.resources.clone()).collect();
+    let mut shapes: Vec<Resources> = layouts
+        .iter()
+        .map(|layout| layout.resources.clone())
+        .collect();
     let layout = layouts.swap_remove(0);
     let mut all = shapes.remove(0);
     // Where processes are one a GPU, they are so in every shape.
-    all.alternatives = shapes.into_iter().filter(|shape| shape.processes == all.processes).collect();
+    all.alternatives = shapes
+        .into_iter()
+        .filter(|shape| shape.processes == all.processes)
+        .collect();
     if !component.partitions.is_empty() {
         all = one_for_each(all, &component.partitions, |shape, partition| {
             shape.partition = Some(partition.clone());
@@ -177,7 +194,9 @@ fn named(name: &str, origin: &Origin<'_>) -> String {
 
 /// Slurm's variables that follow from the script's options alone.
 fn variables(job: &mut Job, uses: &Uses, layout: &Layout, asks: &[Component]) {
-    let partition = asks.first().and_then(|component| component.partitions.first().cloned());
+    let partition = asks
+        .first()
+        .and_then(|component| component.partitions.first().cloned());
     let memory = asks.first().and_then(|component| component.ask.memory);
     let indices = job.array.as_deref().and_then(array_ends);
     let number = |number: u64| Some(number.to_string());
@@ -188,13 +207,37 @@ fn variables(job: &mut Job, uses: &Uses, layout: &Layout, asks: &[Component]) {
         ("SLURM_NTASKS_PER_NODE", number(layout.per_node)),
         ("SLURM_TASKS_PER_NODE", number(layout.per_node)),
         ("SLURM_CPUS_PER_TASK", layout.cpus.and_then(number)),
-        ("SLURM_CPUS_ON_NODE", layout.cpus.and_then(|cpus| number(cpus.saturating_mul(layout.per_node)))),
-        ("SLURM_GPUS", Some(layout.resources.gpus.0 / 1_000).filter(|gpus| *gpus > 0).and_then(number)),
-        ("SLURM_GPUS_PER_NODE", Some(layout.gpus_per_node).filter(|gpus| *gpus > 0).and_then(number)),
+        (
+            "SLURM_CPUS_ON_NODE",
+            layout
+                .cpus
+                .and_then(|cpus| number(cpus.saturating_mul(layout.per_node))),
+        ),
+        (
+            "SLURM_GPUS",
+            Some(layout.resources.gpus.0 / 1_000)
+                .filter(|gpus| *gpus > 0)
+                .and_then(number),
+        ),
+        (
+            "SLURM_GPUS_PER_NODE",
+            Some(layout.gpus_per_node)
+                .filter(|gpus| *gpus > 0)
+                .and_then(number),
+        ),
         ("SLURM_MEM_PER_NODE", memory.and_then(number)),
-        ("SLURM_ARRAY_TASK_COUNT", indices.and_then(|(count, _, _)| number(count))),
-        ("SLURM_ARRAY_TASK_MIN", indices.and_then(|(_, least, _)| number(least))),
-        ("SLURM_ARRAY_TASK_MAX", indices.and_then(|(_, _, most)| number(most))),
+        (
+            "SLURM_ARRAY_TASK_COUNT",
+            indices.and_then(|(count, _, _)| number(count)),
+        ),
+        (
+            "SLURM_ARRAY_TASK_MIN",
+            indices.and_then(|(_, least, _)| number(least)),
+        ),
+        (
+            "SLURM_ARRAY_TASK_MAX",
+            indices.and_then(|(_, _, most)| number(most)),
+        ),
     ] {
         let reads = uses.variables.iter().any(|(read, _)| read == name);
         if let Some(value) = value.filter(|_| reads) {
@@ -210,7 +253,11 @@ fn array_ends(text: &str) -> Option<(u64, u64, u64)> {
     for part in list.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last, step): (u64, u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?, step.trim().parse().ok()?);
+        let (first, last, step): (u64, u64, u64) = (
+            first.trim().parse().ok()?,
+            last.trim().parse().ok()?,
+            step.trim().parse().ok()?,
+        );
         count = count.checked_add(last.checked_sub(first)?.checked_div(step)?.checked_add(1)?)?;
         least = least.min(first);
         most = most.max(last);
@@ -298,13 +345,17 @@ impl Reader<'_, '_> {
             "ntasks-per-gpu" => ask.tasks_per_gpu = at(count(given)?),
             "ntasks-per-node" => ask.tasks_per_node = at(count(given)?),
             "partition" => {
-                let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+                let names = value
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|name| !name.is_empty());
                 component.partitions = names.map(str::to_owned).collect();
             }
             "qos" => self.qos(given),
             "signal" => self.signal(given)?,
             "time" => {
-                let limit = slurm_time(value).ok_or_else(|| given.bad("a time like `90`, `4:00:00` or `2-12`"))?;
+                let limit = slurm_time(value)
+                    .ok_or_else(|| given.bad("a time like `90`, `4:00:00` or `2-12`"))?;
                 self.job.run.time_limit = limit.map(seconds);
             }
             "tmp" => ask.scratch = Some(size(given)?),
@@ -319,7 +370,10 @@ impl Reader<'_, '_> {
         // Patterns of file names stand for nothing here.
         let name = job_name(given.value.trim());
         if name != given.value.trim() {
-            self.differs(given, format!("the {what} is `{name}`: one has letters, digits, `-`, `_` and `.`"));
+            self.differs(
+                given,
+                format!("the {what} is `{name}`: one has letters, digits, `-`, `_` and `.`"),
+            );
         }
         name
     }
@@ -341,7 +395,8 @@ impl Reader<'_, '_> {
             .map(bare)
             .filter(|word| !word.is_empty())
             .collect();
-        let (types, others): (Vec<String>, Vec<String>) = words.into_iter().partition(|word| known(word));
+        let (types, others): (Vec<String>, Vec<String>) =
+            words.into_iter().partition(|word| known(word));
         let either = given.value.contains('|');
         if !types.is_empty() && (others.is_empty() || !either) && (types.len() == 1 || either) {
             component.gpu_types = types;
@@ -350,17 +405,31 @@ impl Reader<'_, '_> {
             return;
         }
         if !others.is_empty() {
-            self.not_honored(given, format!("antiphon knows no feature {}", crate::error::quoted(&others)));
+            self.not_honored(
+                given,
+                format!(
+                    "antiphon knows no feature {}",
+                    crate::error::quoted(&others)
+                ),
+            );
         }
     }
 
     /// `ALL,NAME=value,OTHER`.
     fn export(&mut self, given: &Given) {
         let mut handed_on = Vec::new();
-        for part in given.value.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in given
+            .value
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             match part.split_once('=') {
                 Some((name, value)) if !name.is_empty() && !name.starts_with("ANTIPHON_") => {
-                    self.job.run.environment.insert(name.to_owned(), value.to_owned());
+                    self.job
+                        .run
+                        .environment
+                        .insert(name.to_owned(), value.to_owned());
                 }
                 _ if part == "NONE" || part == "NIL" => (),
                 _ => handed_on.push(part.to_owned()),
@@ -377,17 +446,29 @@ impl Reader<'_, '_> {
     /// `gpu:h100:8,nvme:1`.
     fn gres(&mut self, given: &Given, ask: &mut Ask) -> Result<(), JobError> {
         for part in given.value.split(',').map(str::trim) {
-            let part = part.strip_prefix("gres/").or(part.strip_prefix("gres:")).unwrap_or(part);
+            let part = part
+                .strip_prefix("gres/")
+                .or(part.strip_prefix("gres:"))
+                .unwrap_or(part);
             if part == "none" || part.is_empty() {
                 continue;
             }
-            let of_gpu = part.strip_prefix("gpu").filter(|rest| rest.is_empty() || rest.starts_with([':', '=']));
+            let of_gpu = part
+                .strip_prefix("gpu")
+                .filter(|rest| rest.is_empty() || rest.starts_with([':', '=']));
             let Some(rest) = of_gpu else {
-                self.not_honored(given, format!("antiphon knows no `{}` of a node; `--tmp` asks for local storage", short(part)));
+                self.not_honored(
+                    given,
+                    format!(
+                        "antiphon knows no `{}` of a node; `--tmp` asks for local storage",
+                        short(part)
+                    ),
+                );
                 continue;
             };
             let rest = rest.trim_start_matches([':', '=']);
-            let number = typed(rest).ok_or_else(|| given.bad("GPUs like `gpu:8` or `gpu:h100:8`"))?;
+            let number =
+                typed(rest).ok_or_else(|| given.bad("GPUs like `gpu:8` or `gpu:h100:8`"))?;
             take_type(number.0, ask);
             ask.gpus_per_node = Some(At {
                 value: number.1,
@@ -400,9 +481,16 @@ impl Reader<'_, '_> {
 
     /// `matlab:2,ansys@server:1`.
     fn licenses(&mut self, given: &Given) -> Result<(), JobError> {
-        for part in given.value.split([',', ';']).map(str::trim).filter(|part| !part.is_empty()) {
+        for part in given
+            .value
+            .split([',', ';'])
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let (name, number) = part.split_once([':', '=']).unwrap_or((part, "1"));
-            let number = number.parse::<u64>().map_err(|_| given.bad("licenses like `matlab:2`"))?;
+            let number = number
+                .parse::<u64>()
+                .map_err(|_| given.bad("licenses like `matlab:2`"))?;
             self.job.shared.insert(job_name(name), number);
         }
         Ok(())
@@ -416,7 +504,10 @@ impl Reader<'_, '_> {
             "standard" | "normal" => "standard",
             "best-effort" | "besteffort" | "best_effort" => "best-effort",
             "scavenger" | "scavenge" | "preempt" | "preemptible" | "preemptable" => {
-                self.differs(given, "the class is `best-effort`: it runs on what others leave");
+                self.differs(
+                    given,
+                    "the class is `best-effort`: it runs on what others leave",
+                );
                 "best-effort"
             }
             _ => {
@@ -435,7 +526,10 @@ impl Reader<'_, '_> {
             None => (rest, "60"),
             Some(parts) => parts,
         };
-        let before: u64 = before.trim().parse().map_err(|_| given.bad("a signal and seconds like `B:TERM@120`"))?;
+        let before: u64 = before
+            .trim()
+            .parse()
+            .map_err(|_| given.bad("a signal and seconds like `B:TERM@120`"))?;
         self.job.run.grace = Some(seconds(before.clamp(1, 86_400)));
         let name = signal.trim().to_ascii_uppercase();
         let name = name.strip_prefix("SIG").unwrap_or(&name);
@@ -466,8 +560,15 @@ fn size(given: &Given) -> Result<u64, JobError> {
 }
 
 fn priority(given: &Given, default: &str, sign: i64) -> Result<i32, JobError> {
-    let text = if given.value.is_empty() { default } else { given.value.trim() };
-    let number = text.parse::<i64>().ok().filter(|number| number.abs() <= i64::from(i32::MAX));
+    let text = if given.value.is_empty() {
+        default
+    } else {
+        given.value.trim()
+    };
+    let number = text
+        .parse::<i64>()
+        .ok()
+        .filter(|number| number.abs() <= i64::from(i32::MAX));
     let number = number.ok_or_else(|| given.bad("a whole number"))?;
     Ok(i32::try_from(number * sign).unwrap_or(i32::MAX))
 }
@@ -480,7 +581,11 @@ fn typed(text: &str) -> Option<(Option<String>, u64)> {
         None if text.is_empty() => Some((None, 1)),
         None => match count(text) {
             Some(number) => Some((None, number)),
-            None if text.starts_with(|c: char| c.is_ascii_digit() && c != '0') && !text.contains(|c: char| c.is_ascii_alphabetic()) => None,
+            None if text.starts_with(|c: char| c.is_ascii_digit() && c != '0')
+                && !text.contains(|c: char| c.is_ascii_alphabetic()) =>
+            {
+                None
+            }
             None => Some((Some(text.to_owned()), 1)),
         },
         Some((kind, number)) => Some((Some(kind.to_owned()), count(number)?)),
@@ -507,10 +612,19 @@ fn take_type(kind: Option<String>, ask: &mut Ask) {
 fn node_range(given: &Given) -> Result<(u64, u64), JobError> {
     let count = |text: &str| {
         let text = text.trim();
-        let (digits, scale) = text.strip_suffix(['k', 'K']).map_or((text, 1), |digits| (digits, 1_024));
-        digits.parse::<u64>().ok()?.checked_mul(scale).filter(|count| (1..=100_000).contains(count))
+        let (digits, scale) = text
+            .strip_suffix(['k', 'K'])
+            .map_or((text, 1), |digits| (digits, 1_024));
+        digits
+            .parse::<u64>()
+            .ok()?
+            .checked_mul(scale)
+            .filter(|count| (1..=100_000).contains(count))
     };
-    let (least, most) = given.value.split_once('-').unwrap_or((&given.value, &given.value));
+    let (least, most) = given
+        .value
+        .split_once('-')
+        .unwrap_or((&given.value, &given.value));
     match (count(least), count(most)) {
         (Some(least), Some(most)) if least <= most => Ok((least, most)),
         _ => Err(given.bad("a number of nodes like `2` or `2-4`")),
@@ -525,7 +639,9 @@ fn moment(given: &Given) -> Result<Option<String>, JobError> {
         return Ok(None);
     }
     if let Some(rest) = text.strip_prefix("now+") {
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let (digits, unit) = rest.split_at(end);
         let scale = match unit.trim_end_matches('s') {
             "" | "second" => 1,
@@ -535,12 +651,18 @@ fn moment(given: &Given) -> Result<Option<String>, JobError> {
             "week" => 604_800,
             _ => return Err(given.bad(expected)),
         };
-        let count = digits.parse::<u64>().ok().filter(|count| *count <= 1_000_000_000);
+        let count = digits
+            .parse::<u64>()
+            .ok()
+            .filter(|count| *count <= 1_000_000_000);
         let count = count.ok_or_else(|| given.bad(expected))?;
         return Ok(Some(format!("+{}", seconds(count.saturating_mul(scale)))));
     }
     // In the zone of the machine that submits: the caller knows it.
-    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let shape: String = text
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
     match shape.as_str() {
         "0000-00-00" => Ok(Some(format!("{text}T00:00:00"))),
         "0000-00-00T00:00" => Ok(Some(format!("{text}:00"))),

@@ -25,14 +25,29 @@ const TASK: &[Key] = &[
     becomes("run", "the command, by `bash` on each node"),
     becomes("envs", "`run.environment`, where it has a value"),
     becomes("workdir", "`run.workdir`, as it is: nothing is copied"),
-    becomes("execution", "`serial` tasks wait for each other by `after_ok`"),
+    becomes(
+        "execution",
+        "`serial` tasks wait for each other by `after_ok`",
+    ),
     harmless("config", "for SkyPilot's own server"),
     harmless("experimental", "for SkyPilot's own server"),
-    refused("secrets", "a job file is no place for a secret; let the script read it from a file"),
-    refused("file_mounts", "nothing is copied: paths of the node are seen as they are"),
-    refused("volumes", "the job file has no mounts: paths of the node are seen as they are"),
+    refused(
+        "secrets",
+        "a job file is no place for a secret; let the script read it from a file",
+    ),
+    refused(
+        "file_mounts",
+        "nothing is copied: paths of the node are seen as they are",
+    ),
+    refused(
+        "volumes",
+        "the job file has no mounts: paths of the node are seen as they are",
+    ),
     refused("service", "a job does not answer requests from outside"),
-    refused("event_callback", "`antiphon submit --wait` ends when the job does"),
+    refused(
+        "event_callback",
+        "`antiphon submit --wait` ends when the job does",
+    ),
     refused("pool", CLOUD),
     refused("inputs", CLOUD),
     refused("outputs", CLOUD),
@@ -40,7 +55,10 @@ const TASK: &[Key] = &[
 ];
 
 const RESOURCES: &[Key] = &[
-    becomes("accelerators", "`gpus`, times nodes, and `gpu_type`; several make several shapes"),
+    becomes(
+        "accelerators",
+        "`gpus`, times nodes, and `gpu_type`; several make several shapes",
+    ),
     becomes("cpus", "`cpus`; `8+` is 8"),
     becomes("memory", "`memory` in GiB; `64+` is 64"),
     becomes("disk_size", "`scratch`, in GiB"),
@@ -59,7 +77,10 @@ const RESOURCES: &[Key] = &[
     refused("region", CLOUD),
     refused("zone", CLOUD),
     refused("instance_type", "give `accelerators`, `cpus` and `memory`"),
-    refused("image_id", "the job file has no images: the command runs on the node as it is"),
+    refused(
+        "image_id",
+        "the job file has no images: the command runs on the node as it is",
+    ),
     refused("ports", "a task sees the node's network"),
     refused("accelerator_args", "there are no TPUs"),
     refused("network_tier", "`span` says how far apart tasks may be"),
@@ -72,12 +93,16 @@ pub(super) fn is_task(text: &str) -> bool {
     let own = ["num_nodes", "setup", "envs", "file_mounts", "secrets"];
     let mut inside_resources = false;
     text.lines().any(|line| {
-        let top = line.split_once(':').filter(|(key, _)| !key.contains(char::is_whitespace) && !key.is_empty());
+        let top = line
+            .split_once(':')
+            .filter(|(key, _)| !key.contains(char::is_whitespace) && !key.is_empty());
         if let Some((key, rest)) = top {
             let rest = rest.split('#').next().unwrap_or_default().trim();
             inside_resources = key == "resources";
             let text = !rest.is_empty() && !rest.starts_with(['{', '[', '&']);
-            return own.contains(&key) || key == "run" && text || inside_resources && rest.contains("accelerators");
+            return own.contains(&key)
+                || key == "run" && text
+                || inside_resources && rest.contains("accelerators");
         }
         inside_resources && line.trim_start().starts_with("accelerators:")
     })
@@ -106,14 +131,20 @@ pub(super) fn jobs(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<War
         }
         notes.check(&task, &[TASK]);
         let name = task.get("name").map(|name| name.text()).transpose()?;
-        let head = task.get("run").is_none() && task.get("setup").is_none() && task.get("resources").is_none();
+        let head = task.get("run").is_none()
+            && task.get("setup").is_none()
+            && task.get("resources").is_none();
         if head && documents.len() > 1 && jobs.is_empty() {
             // The first document of a pipeline names it.
             pipeline = name;
-            serial = task.get("execution").is_none_or(|execution| execution.value() != "parallel");
+            serial = task
+                .get("execution")
+                .is_none_or(|execution| execution.value() != "parallel");
             continue;
         }
-        let fallback = pipeline.clone().unwrap_or_else(|| origin.name.split('.').next().unwrap_or_default().to_owned());
+        let fallback = pipeline
+            .clone()
+            .unwrap_or_else(|| origin.name.split('.').next().unwrap_or_default().to_owned());
         let mut job = self::job(&task, &mut notes, origin)?;
         job.name = job_name(&name.unwrap_or_else(|| format!("{fallback}-{}", jobs.len())));
         if documents.len() == 1 && task.get("name").is_none() {
@@ -136,7 +167,12 @@ pub(super) fn jobs(text: &str, origin: &Origin<'_>) -> Result<(Vec<Job>, Vec<War
 
 fn job(task: &Node<'_>, notes: &mut Notes, origin: &Origin<'_>) -> Result<Job, JobError> {
     let mut job = Job::default();
-    let nodes = task.get("num_nodes").map(|node| node.count()).transpose()?.unwrap_or(1).max(1);
+    let nodes = task
+        .get("num_nodes")
+        .map(|node| node.count())
+        .transpose()?
+        .unwrap_or(1)
+        .max(1);
     let mut resources = Resources {
         tasks: Some(nodes),
         ..Resources::default()
@@ -151,11 +187,17 @@ fn job(task: &Node<'_>, notes: &mut Notes, origin: &Origin<'_>) -> Result<Job, J
     if let Some(workdir) = task.get("workdir") {
         match workdir.value() {
             Value::String(path) => job.run.workdir = Some(path.clone()),
-            _ => notes.not_honored(&workdir, "nothing is fetched: the job starts in the directory of the submit"),
+            _ => notes.not_honored(
+                &workdir,
+                "nothing is fetched: the job starts in the directory of the submit",
+            ),
         }
     }
     let text = |key: &str| task.get(key).map(|node| node.text()).transpose();
-    let (setup, run) = (text("setup")?.unwrap_or_default(), text("run")?.unwrap_or_default());
+    let (setup, run) = (
+        text("setup")?.unwrap_or_default(),
+        text("run")?.unwrap_or_default(),
+    );
     if run.trim().is_empty() {
         return Err(JobProblem::NothingToRun {
             place: task.place(),
@@ -167,16 +209,34 @@ fn job(task: &Node<'_>, notes: &mut Notes, origin: &Origin<'_>) -> Result<Job, J
     job.run.command = if setup.is_empty() && !run.contains("SKYPILOT_") {
         vec!["bash".into(), "-c".into(), run]
     } else {
-        vec!["bash".into(), "-c".into(), PRELUDE.into(), "skypilot".into(), setup, run]
+        vec![
+            "bash".into(),
+            "-c".into(),
+            PRELUDE.into(),
+            "skypilot".into(),
+            setup,
+            run,
+        ]
     };
     Ok(job)
 }
 
 /// Variables; one without a value is for the command line of SkyPilot.
 fn environment(envs: &Node<'_>, job: &mut Job, notes: &mut Notes) -> Result<(), JobError> {
-    for name in envs.value().as_object().into_iter().flat_map(|map| map.keys()) {
+    for name in envs
+        .value()
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.keys())
+    {
         let Some(node) = envs.get(name) else {
-            notes.not_honored(envs, format!("`{}` has no value; set it in `run.environment`", short(name)));
+            notes.not_honored(
+                envs,
+                format!(
+                    "`{}` has no value; set it in `run.environment`",
+                    short(name)
+                ),
+            );
             continue;
         };
         if name.starts_with("ANTIPHON_") || name.is_empty() || name.contains('=') {
@@ -189,7 +249,13 @@ fn environment(envs: &Node<'_>, job: &mut Job, notes: &mut Notes) -> Result<(), 
 }
 
 /// The shapes that `resources` come to: those of `any_of` or `ordered` over what stands beside them.
-fn shapes(node: &Node<'_>, nodes: u64, job: &mut Job, notes: &mut Notes, origin: &Origin<'_>) -> Result<Resources, JobError> {
+fn shapes(
+    node: &Node<'_>,
+    nodes: u64,
+    job: &mut Job,
+    notes: &mut Notes,
+    origin: &Origin<'_>,
+) -> Result<Resources, JobError> {
     notes.check(node, &[RESOURCES]);
     let base = shape(node, nodes, job, notes, origin)?;
     let mut all: Vec<Resources> = Vec::new();
@@ -225,7 +291,13 @@ fn shapes(node: &Node<'_>, nodes: u64, job: &mut Job, notes: &mut Notes, origin:
 }
 
 /// What one mapping of resources says: a shape for each accelerator that would do.
-fn shape(node: &Node<'_>, nodes: u64, job: &mut Job, notes: &mut Notes, origin: &Origin<'_>) -> Result<Vec<Resources>, JobError> {
+fn shape(
+    node: &Node<'_>,
+    nodes: u64,
+    job: &mut Job,
+    notes: &mut Notes,
+    origin: &Origin<'_>,
+) -> Result<Vec<Resources>, JobError> {
     let mut resources = Resources {
         tasks: Some(nodes),
         ..Resources::default()
@@ -234,14 +306,18 @@ fn shape(node: &Node<'_>, nodes: u64, job: &mut Job, notes: &mut Notes, origin: 
         resources.cpus = at_least(&cpus, notes)?;
     }
     if let Some(memory) = node.get("memory") {
-        resources.memory = at_least(&memory, notes)?.map(|gib| mebibytes(gib.saturating_mul(1_024)));
+        resources.memory =
+            at_least(&memory, notes)?.map(|gib| mebibytes(gib.saturating_mul(1_024)));
     }
     if let Some(disk) = node.get("disk_size") {
         resources.scratch = at_least(&disk, notes)?.map(|gib| mebibytes(gib.saturating_mul(1_024)));
     }
     if let Some(spot) = node.get("use_spot").filter(|spot| spot.value() == true) {
         job.class = Some("best-effort");
-        notes.differs(&spot, "the class is `best-effort`: it runs on what others leave and gives way to them");
+        notes.differs(
+            &spot,
+            "the class is `best-effort`: it runs on what others leave and gives way to them",
+        );
     }
     if let Some(priority) = node.get("priority") {
         job.priority = i32::try_from(priority.count()?).ok();
@@ -265,20 +341,39 @@ fn shape(node: &Node<'_>, nodes: u64, job: &mut Job, notes: &mut Notes, origin: 
             _ => name,
         };
         shapes.push(Resources {
-            gpus: Gpus(if count < 1_000 && nodes == 1 { count } else { count.div_ceil(1_000).saturating_mul(1_000).saturating_mul(nodes) }),
+            gpus: Gpus(if count < 1_000 && nodes == 1 {
+                count
+            } else {
+                count
+                    .div_ceil(1_000)
+                    .saturating_mul(1_000)
+                    .saturating_mul(nodes)
+            }),
             gpu_type: Some(gpu_type).filter(|name| !name.is_empty()),
             ..resources.clone()
         });
     }
-    Ok(if shapes.is_empty() { vec![resources] } else { shapes })
+    Ok(if shapes.is_empty() {
+        vec![resources]
+    } else {
+        shapes
+    })
 }
 
 /// `H100:8`, `{H100: 8, A100: 8}`, `[H100:8, A100:8]`: names, and thousandths.
 fn accelerators_of(node: &Node<'_>) -> Result<Vec<(String, u64)>, JobError> {
     let expected = "GPUs like `H100:8`";
     let thousandths = |text: &str| {
-        let number = text.trim().parse::<f64>().ok().filter(|number| (0.001..=1e6).contains(number))?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, as just checked")]
+        let number = text
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|number| (0.001..=1e6).contains(number))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "in range, as just checked"
+        )]
         Some((number * 1_000.0).round() as u64)
     };
     let of_text = |text: &str| {
@@ -293,7 +388,11 @@ fn accelerators_of(node: &Node<'_>) -> Result<Vec<(String, u64)>, JobError> {
             .iter()
             .map(|(name, count)| {
                 // YAML's sets have no values.
-                let count = if count.is_null() { "1".into() } else { plain(count) };
+                let count = if count.is_null() {
+                    "1".into()
+                } else {
+                    plain(count)
+                };
                 let (name, inner) = name.split_once(':').unwrap_or((name, &count));
                 let count = thousandths(inner).ok_or_else(|| node.bad(expected))?;
                 Ok((name.trim().to_owned(), count))
@@ -312,8 +411,16 @@ fn at_least(node: &Node<'_>, notes: &mut Notes) -> Result<Option<u64>, JobError>
         return Ok(None);
     }
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number = digits.trim().parse::<f64>().ok().filter(|number| (0.0..=1e6).contains(number));
+    let number = digits
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|number| (0.0..=1e6).contains(number));
     let number = number.ok_or_else(|| node.bad("a number like `8` or `8+`"))?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, as just checked")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "in range, as just checked"
+    )]
     Ok(Some(number.ceil() as u64).filter(|number| *number > 0))
 }

@@ -16,7 +16,7 @@ use super::auth::{self, Caller, Role};
 use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
 use super::problem::Fault;
 use super::{Shared, now};
-use super::{given, render, why as told_why};
+use super::{given, gpu_types, render, why as told_why};
 use crate::jobfile::{self, Context, Made};
 use crate::lessons::Site;
 
@@ -239,7 +239,7 @@ fn read(shared: &Shared, caller: &Caller, value: Value) -> Result<Made, Fault> {
             None => members_of(&state, &team, name),
         }
     };
-    Ok(jobfile::to_spec(
+    let mut made = jobfile::to_spec(
         &file,
         &Context {
             user: &caller.name,
@@ -247,7 +247,9 @@ fn read(shared: &Shared, caller: &Caller, value: Value) -> Result<Made, Fault> {
             find: &find,
             site: &|| Site::of(&state),
         },
-    )?)
+    )?;
+    gpu_types::resolve(&state, &mut made.spec);
+    Ok(made)
 }
 
 fn newest_named(state: &KernelState, team: &str, name: &str) -> Option<JobId> {

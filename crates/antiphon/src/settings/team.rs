@@ -1,11 +1,12 @@
 //! `[[team]]` in the configuration: who is charged, and what each may hold. Whether the teams fit together is the kernel's
 //! question.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 
-use antiphon_types::{Amounts, GpuAmount, GpuTime, Millis, Rule, RuleMode, TeamSpec};
+use antiphon_planner::catalog;
+use antiphon_types::{Amounts, GpuAmount, GpuTime, Millis, NodeSpec, Rule, RuleMode, TeamSpec};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -69,6 +70,30 @@ impl TeamFile {
             budget,
             rules: self.rules.clone(),
         })
+    }
+}
+
+/// Puts the cluster's own names of GPU types in place of those of the teams, where a name means one type that is there. A name that may
+/// be several stays: one number is no limit on each of them.
+pub(crate) fn in_words_of(nodes: &[NodeSpec], teams: &mut [TeamSpec]) {
+    let offer: BTreeSet<&str> = nodes.iter().map(|node| node.gpu_type.as_str()).collect();
+    for team in teams {
+        rename(&offer, &mut team.quota.by_type);
+        rename(&offer, &mut team.limit.by_type);
+        rename(&offer, &mut team.budget);
+    }
+}
+
+fn rename<T>(offer: &BTreeSet<&str>, by_type: &mut BTreeMap<String, T>) {
+    let asked: Vec<String> = by_type.keys().cloned().collect();
+    for name in asked {
+        if let [found] = catalog::offered(&name, offer.iter().copied()).as_slice()
+            && *found != name
+            && !by_type.contains_key(*found)
+            && let Some(amount) = by_type.remove(&name)
+        {
+            by_type.insert((*found).to_owned(), amount);
+        }
     }
 }
 
@@ -149,5 +174,31 @@ impl One for String {
     const EXPECTED: &'static str = "GPU-hours a week like `1000h`";
     fn from_text(text: &str) -> Option<Self> {
         Some(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_teams_type_goes_by_the_clusters_name_where_it_means_one() {
+        let node = |gpu_type: &str| NodeSpec {
+            gpu_type: gpu_type.into(),
+            ..NodeSpec::default()
+        };
+        let nodes = ["h100", "A100-SXM-80GB", "A100-SXM-40GB"].map(node);
+        let names = ["H100-SXM-80GB", "a100", "A100-40G", "*"];
+        let by_type = names.map(|name| (name.to_owned(), GpuAmount::ZERO));
+        let mut teams = [TeamSpec {
+            limit: Amounts {
+                all: None,
+                by_type: by_type.into(),
+            },
+            ..TeamSpec::default()
+        }];
+        in_words_of(&nodes, &mut teams);
+        let names: Vec<&String> = teams[0].limit.by_type.keys().collect();
+        assert_eq!(names, ["*", "A100-SXM-40GB", "a100", "h100"]);
     }
 }

@@ -13,6 +13,7 @@ mod api;
 mod cluster;
 mod crashes;
 mod people;
+mod imports;
 mod plans;
 mod refusals;
 mod replay;

@@ -4,13 +4,17 @@ use super::super::keys::{Key, becomes, harmless, refused};
 
 const IMAGE: &str = "the job file has no images: the command runs on the node as it is";
 const ACCOUNT: &str = "a job runs as the server's user";
-const NODES: &str = "antiphon chooses the nodes; name a GPU type or a `partition` to narrow them down";
+const NODES: &str =
+    "antiphon chooses the nodes; name a GPU type or a `partition` to narrow them down";
 
 pub(super) const META: &[Key] = &[
     becomes("name", "`name`"),
     becomes("generateName", "`name`"),
     becomes("namespace", "`team`, unless it is `default`"),
-    becomes("labels", "`kueue.x-k8s.io/queue-name` is `team`, `kueue.x-k8s.io/priority-class` `class`; others are for people"),
+    becomes(
+        "labels",
+        "`kueue.x-k8s.io/queue-name` is `team`, `kueue.x-k8s.io/priority-class` `class`; others are for people",
+    ),
     harmless("annotations", "for people and controllers"),
     harmless("creationTimestamp", "what the cluster says"),
     harmless("resourceVersion", "what the cluster says"),
@@ -23,7 +27,10 @@ pub(super) const META: &[Key] = &[
 
 pub(super) const JOB: &[Key] = &[
     becomes("template", "the pod below"),
-    becomes("parallelism", "tasks at once: of an indexed Job whose pods all run at once `tasks`, else `%` of `array`; 0 is `held`"),
+    becomes(
+        "parallelism",
+        "tasks at once: of an indexed Job whose pods all run at once `tasks`, else `%` of `array`; 0 is `held`",
+    ),
     becomes("completions", "`tasks`, or `array`"),
     becomes("completionMode", "`Indexed` sets `JOB_COMPLETION_INDEX`"),
     becomes("backoffLimit", "`retry.retries`"),
@@ -33,11 +40,23 @@ pub(super) const JOB: &[Key] = &[
     harmless("manualSelector", "for controllers"),
     harmless("selector", "for controllers"),
     harmless("managedBy", "for controllers"),
-    harmless("podReplacementPolicy", "an attempt starts when the one before has ended"),
-    refused("backoffLimitPerIndex", "each member of an array has `retry.retries`"),
+    harmless(
+        "podReplacementPolicy",
+        "an attempt starts when the one before has ended",
+    ),
+    refused(
+        "backoffLimitPerIndex",
+        "each member of an array has `retry.retries`",
+    ),
     refused("maxFailedIndexes", "members of an array fail one by one"),
-    refused("podFailurePolicy", "which ends are tried again follows from how they ended"),
-    refused("successPolicy", "a job has succeeded when all its tasks have"),
+    refused(
+        "podFailurePolicy",
+        "which ends are tried again follows from how they ended",
+    ),
+    refused(
+        "successPolicy",
+        "a job has succeeded when all its tasks have",
+    ),
 ];
 
 pub(super) const JOB_SET: &[Key] = &[
@@ -49,7 +68,10 @@ pub(super) const JOB_SET: &[Key] = &[
     harmless("managedBy", "for controllers"),
     harmless("coordinator", "rank 0 is the first task"),
     refused("startupPolicy", "all roles start together"),
-    refused("successPolicy", "a job has succeeded when all its tasks have"),
+    refused(
+        "successPolicy",
+        "a job has succeeded when all its tasks have",
+    ),
     refused("volumeClaimPolicies", "the job file has no mounts"),
 ];
 
@@ -62,17 +84,29 @@ pub(super) const REPLICATED: &[Key] = &[
 ];
 
 pub(super) const PYTORCH: &[Key] = &[
-    becomes("pytorchReplicaSpecs", "one role where master and workers are alike, else two"),
+    becomes(
+        "pytorchReplicaSpecs",
+        "one role where master and workers are alike, else two",
+    ),
     becomes("runPolicy", "see below"),
-    harmless("nprocPerNode", "`PET_NPROC_PER_NODE` is the number of GPUs of a task"),
-    refused("elasticPolicy", "a job has all its replicas, and is resized by antiphon"),
+    harmless(
+        "nprocPerNode",
+        "`PET_NPROC_PER_NODE` is the number of GPUs of a task",
+    ),
+    refused(
+        "elasticPolicy",
+        "a job has all its replicas, and is resized by antiphon",
+    ),
 ];
 
 pub(super) const RUN_POLICY: &[Key] = &[
     becomes("backoffLimit", "`retry.retries`"),
     becomes("activeDeadlineSeconds", "`run.time_limit`, of each attempt"),
     becomes("suspend", "`held`"),
-    becomes("schedulingPolicy", "`queue` is `team`, `priorityClass` `class`; gangs start whole"),
+    becomes(
+        "schedulingPolicy",
+        "`queue` is `team`, `priorityClass` `class`; gangs start whole",
+    ),
     harmless("cleanPodPolicy", "nothing is left of an ended attempt"),
     harmless("ttlSecondsAfterFinished", "ended jobs stay listed"),
     harmless("managedBy", "for controllers"),
@@ -81,16 +115,25 @@ pub(super) const RUN_POLICY: &[Key] = &[
 pub(super) const REPLICAS: &[Key] = &[
     becomes("replicas", "`tasks`"),
     becomes("template", "the pod below"),
-    harmless("restartPolicy", "a failed attempt is tried again as a whole: `[retry]`"),
+    harmless(
+        "restartPolicy",
+        "a failed attempt is tried again as a whole: `[retry]`",
+    ),
 ];
 
 pub(super) const TRAIN_JOB: &[Key] = &[
     becomes("trainer", "see below"),
     becomes("suspend", "`held`"),
-    refused("runtimeRef", "the file does not hold the runtime: what it sets is not known"),
+    refused(
+        "runtimeRef",
+        "the file does not hold the runtime: what it sets is not known",
+    ),
     refused("initializer", "models and data have to be there"),
     refused("podSpecOverrides", "what they override is the runtime's"),
-    refused("podTemplateOverrides", "what they override is the runtime's"),
+    refused(
+        "podTemplateOverrides",
+        "what they override is the runtime's",
+    ),
     harmless("labels", "for people"),
     harmless("annotations", "for people"),
     harmless("managedBy", "for controllers"),
@@ -101,7 +144,10 @@ pub(super) const TRAINER: &[Key] = &[
     becomes("args", "behind `command`"),
     becomes("env", "`run.environment`"),
     becomes("numNodes", "`tasks`"),
-    becomes("numProcPerNode", "`gpus`, times nodes, where no resources are named"),
+    becomes(
+        "numProcPerNode",
+        "`gpus`, times nodes, where no resources are named",
+    ),
     becomes("resourcesPerNode", "as a container's `resources`"),
     refused("image", IMAGE),
 ];
@@ -113,10 +159,16 @@ pub(super) const VOLCANO: &[Key] = &[
     becomes("maxRetry", "`retry.retries`"),
     becomes("minAvailable", "all of them: a gang starts whole"),
     harmless("schedulerName", "antiphon schedules"),
-    harmless("plugins", "tasks find each other by `PET_MASTER_ADDR`; there is no ssh between them"),
+    harmless(
+        "plugins",
+        "tasks find each other by `PET_MASTER_ADDR`; there is no ssh between them",
+    ),
     harmless("ttlSecondsAfterFinished", "ended jobs stay listed"),
     harmless("policies", "when one task fails the attempt has failed"),
-    refused("volumes", "the job file has no mounts: paths of the node are seen as they are"),
+    refused(
+        "volumes",
+        "the job file has no mounts: paths of the node are seen as they are",
+    ),
     refused("networkTopology", "`span` says how far apart tasks may be"),
     refused("runningEstimate", "`estimate` says it"),
 ];
@@ -145,12 +197,21 @@ pub(super) const POD_GROUP: &[Key] = &[
 pub(super) const POD: &[Key] = &[
     becomes("containers", "the first that asks for GPUs, or the first"),
     becomes("nodeSelector", "`gpu_type`, by the labels below"),
-    becomes("affinity", "`gpu_type`, where it names values of those labels"),
+    becomes(
+        "affinity",
+        "`gpu_type`, where it names values of those labels",
+    ),
     becomes("activeDeadlineSeconds", "`run.time_limit`"),
     becomes("terminationGracePeriodSeconds", "`run.grace`"),
     becomes("priorityClassName", "`class`, where it is called like one"),
-    becomes("volumes", "nothing, where a path of the node is mounted as it is called there, or memory at `/dev/shm`; else not honored"),
-    harmless("restartPolicy", "a failed attempt is tried again as a whole: `[retry]`"),
+    becomes(
+        "volumes",
+        "nothing, where a path of the node is mounted as it is called there, or memory at `/dev/shm`; else not honored",
+    ),
+    harmless(
+        "restartPolicy",
+        "a failed attempt is tried again as a whole: `[retry]`",
+    ),
     harmless("tolerations", "antiphon chooses the nodes"),
     harmless("schedulerName", "antiphon schedules"),
     harmless("imagePullSecrets", "no image is pulled"),
@@ -175,7 +236,10 @@ pub(super) const POD: &[Key] = &[
     refused("initContainers", "nothing runs in front of the command"),
     refused("ephemeralContainers", "one container runs"),
     refused("nodeName", NODES),
-    refused("topologySpreadConstraints", "`span` says how far apart tasks may be"),
+    refused(
+        "topologySpreadConstraints",
+        "`span` says how far apart tasks may be",
+    ),
     refused("schedulingGates", "`held` keeps a job from starting"),
     refused("resourceClaims", "give GPUs as `nvidia.com/gpu`"),
     refused("hostAliases", "names are the node's"),
@@ -188,7 +252,10 @@ pub(super) const POD: &[Key] = &[
 pub(super) const CONTAINER: &[Key] = &[
     becomes("command", "`run.command`; `$(NAME)` is put in"),
     becomes("args", "behind `command`"),
-    becomes("env", "`run.environment`, where it has a value; `fieldRef`, secrets and the like are not honored"),
+    becomes(
+        "env",
+        "`run.environment`, where it has a value; `fieldRef`, secrets and the like are not honored",
+    ),
     becomes("workingDir", "`run.workdir`"),
     becomes("resources", "see below; requests, else limits"),
     becomes("volumeMounts", "see `volumes`"),
@@ -200,12 +267,18 @@ pub(super) const CONTAINER: &[Key] = &[
     harmless("stdinOnce", "standard input is empty"),
     harmless("terminationMessagePath", "output goes to `antiphon logs`"),
     harmless("terminationMessagePolicy", "output goes to `antiphon logs`"),
-    harmless("restartPolicy", "a failed attempt is tried again as a whole: `[retry]`"),
+    harmless(
+        "restartPolicy",
+        "a failed attempt is tried again as a whole: `[retry]`",
+    ),
     harmless("resizePolicy", "antiphon resizes jobs by itself"),
     refused("image", IMAGE),
     refused("envFrom", "write the variables into `run.environment`"),
     refused("securityContext", ACCOUNT),
-    refused("livenessProbe", "the rule `hang` looks for tasks that stand still"),
+    refused(
+        "livenessProbe",
+        "the rule `hang` looks for tasks that stand still",
+    ),
     refused("readinessProbe", "a task is ready when it runs"),
     refused("startupProbe", "a task is ready when it runs"),
     refused("lifecycle", "a task is sent SIGTERM before it ends"),
@@ -215,14 +288,20 @@ pub(super) const CONTAINER: &[Key] = &[
 pub(super) const RESOURCE: &[Key] = &[
     becomes("nvidia.com/gpu", "`gpus`, times tasks"),
     becomes("amd.com/gpu", "`gpus`, times tasks"),
-    becomes("nvidia.com/mig-*", "`gpus`, and the profile as `gpu_type`: `1g.10gb`"),
+    becomes(
+        "nvidia.com/mig-*",
+        "`gpus`, and the profile as `gpu_type`: `1g.10gb`",
+    ),
     becomes("cpu", "`cpus`, rounded up"),
     becomes("memory", "`memory`"),
     becomes("ephemeral-storage", "`scratch`"),
     harmless("pods", "what the cluster says"),
     harmless("rdma/*", "a node's network is its tasks'"),
     harmless("vpc.amazonaws.com/efa", "a node's network is its tasks'"),
-    refused("nvidia.com/gpu.shared", "a share of a GPU is a number of `gpus` below 1"),
+    refused(
+        "nvidia.com/gpu.shared",
+        "a share of a GPU is a number of `gpus` below 1",
+    ),
     refused("hugepages-*", "they are not counted"),
 ];
 
@@ -235,5 +314,8 @@ pub(super) const SELECTOR: &[Key] = &[
     becomes("gpu.nvidia.com/class", "`gpu_type`"),
     harmless("nvidia.com/gpu.present", "GPUs are asked for"),
     harmless("kubernetes.io/os", "nodes run Linux"),
-    harmless("kubernetes.io/arch", "the command runs on the node as it is"),
+    harmless(
+        "kubernetes.io/arch",
+        "the command runs on the node as it is",
+    ),
 ];

@@ -40,13 +40,24 @@ pub(super) struct Amounts {
     pub(super) scratch: Option<String>,
 }
 
-pub(super) fn read(spec: &Node<'_>, origin: &Origin<'_>, notes: &mut Notes) -> Result<Pod, JobError> {
+pub(super) fn read(
+    spec: &Node<'_>,
+    origin: &Origin<'_>,
+    notes: &mut Notes,
+) -> Result<Pod, JobError> {
     notes.check(spec, &[POD]);
-    let containers = spec.get("containers").map(|list| list.items()).unwrap_or_default();
+    let containers = spec
+        .get("containers")
+        .map(|list| list.items())
+        .unwrap_or_default();
     let asks = |container: &Node<'_>| {
         let of = |list: &str| container.at(&["resources", list]);
         let names = [of("limits"), of("requests")].into_iter().flatten();
-        names.into_iter().any(|node| node.entries().iter().any(|(name, _)| is_gpu(name) || name.starts_with("nvidia.com/mig-")))
+        names.into_iter().any(|node| {
+            node.entries()
+                .iter()
+                .any(|(name, _)| is_gpu(name) || name.starts_with("nvidia.com/mig-"))
+        })
     };
     let chosen = containers.iter().position(asks).unwrap_or(0);
     let Some(container) = containers.get(chosen) else {
@@ -55,13 +66,19 @@ pub(super) fn read(spec: &Node<'_>, origin: &Origin<'_>, notes: &mut Notes) -> R
     for (index, other) in containers.iter().enumerate() {
         if index != chosen {
             let name = other.get("name").unwrap_or_else(|| other.clone());
-            notes.not_honored(&name, "one container of a pod runs: the first that asks for GPUs, or the first");
+            notes.not_honored(
+                &name,
+                "one container of a pod runs: the first that asks for GPUs, or the first",
+            );
         }
     }
     notes.check(container, &[CONTAINER]);
     let program = program(container, notes)?;
     if program.command.is_empty() {
-        return Err(nothing(container, "the container has no `command`, and its image's is not known"));
+        return Err(nothing(
+            container,
+            "the container has no `command`, and its image's is not known",
+        ));
     }
     let mut amounts = Amounts::default();
     if let Some(resources) = container.get("resources") {
@@ -98,19 +115,36 @@ fn nothing(node: &Node<'_>, why: &str) -> JobError {
 /// Command, arguments and variables, with `$(NAME)` put in.
 pub(super) fn program(container: &Node<'_>, notes: &mut Notes) -> Result<Program, JobError> {
     let mut environment = BTreeMap::new();
-    for entry in container.get("env").map(|list| list.items()).unwrap_or_default() {
+    for entry in container
+        .get("env")
+        .map(|list| list.items())
+        .unwrap_or_default()
+    {
         let name = match entry.get("name") {
             Some(name) => name.text()?,
             None => continue,
         };
         if let Some(from) = entry.get("valueFrom") {
-            let what = from.entries().first().map_or("valueFrom", |(key, _)| key.as_str());
-            notes.not_honored(&from, format!("`{name}` comes from a `{what}`; set it in `run.environment`"));
+            let what = from
+                .entries()
+                .first()
+                .map_or("valueFrom", |(key, _)| key.as_str());
+            notes.not_honored(
+                &from,
+                format!("`{name}` comes from a `{what}`; set it in `run.environment`"),
+            );
             continue;
         }
-        let value = entry.get("value").map(|value| value.text()).transpose()?.unwrap_or_default();
+        let value = entry
+            .get("value")
+            .map(|value| value.text())
+            .transpose()?
+            .unwrap_or_default();
         if name.starts_with("ANTIPHON_") || name.is_empty() || name.contains('=') {
-            notes.not_honored(&entry, format!("`{name}` is no variable that a job may set"));
+            notes.not_honored(
+                &entry,
+                format!("`{name}` is no variable that a job may set"),
+            );
             continue;
         }
         let value = literal(&value, &environment);
@@ -124,7 +158,10 @@ pub(super) fn program(container: &Node<'_>, notes: &mut Notes) -> Result<Program
     }
     Ok(Program {
         command: expanded(&words, &environment),
-        workdir: container.get("workingDir").map(|node| node.text()).transpose()?,
+        workdir: container
+            .get("workingDir")
+            .map(|node| node.text())
+            .transpose()?,
         environment,
     })
 }
@@ -146,7 +183,10 @@ fn parts(text: &str) -> Vec<Part<'_>> {
         if let Some(after) = from.strip_prefix("$$") {
             parts.push(Part::Text("$"));
             rest = after;
-        } else if let Some((name, after)) = from.strip_prefix("$(").and_then(|inner| inner.split_once(')')) {
+        } else if let Some((name, after)) = from
+            .strip_prefix("$(")
+            .and_then(|inner| inner.split_once(')'))
+        {
             parts.push(Part::Name(name));
             rest = after;
         } else {
@@ -162,7 +202,10 @@ fn parts(text: &str) -> Vec<Part<'_>> {
 fn literal(text: &str, environment: &BTreeMap<String, String>) -> String {
     let part = |part: Part<'_>| match part {
         Part::Text(text) => text.to_owned(),
-        Part::Name(name) => environment.get(name).cloned().unwrap_or_else(|| format!("$({name})")),
+        Part::Name(name) => environment
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| format!("$({name})")),
     };
     parts(text).into_iter().map(part).collect()
 }
@@ -170,7 +213,14 @@ fn literal(text: &str, environment: &BTreeMap<String, String>) -> String {
 /// Variables that a task finds, whoever starts it.
 fn is_set_at_launch(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"];
+    let names = [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "JOB_COMPLETION_INDEX",
+    ];
     names.contains(&name) || name.starts_with("PET_") && name.chars().all(legal)
 }
 
@@ -178,24 +228,44 @@ fn is_set_at_launch(name: &str) -> bool {
 fn expanded(words: &[String], environment: &BTreeMap<String, String>) -> Vec<String> {
     let known = |part: &Part<'_>| matches!(part, Part::Name(name) if !environment.contains_key(*name) && is_set_at_launch(name));
     if !words.iter().any(|word| parts(word).iter().any(known)) {
-        return words.iter().map(|word| literal(word, environment)).collect();
+        return words
+            .iter()
+            .map(|word| literal(word, environment))
+            .collect();
     }
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let word = |word: &String| -> String {
         let part = |part: Part<'_>| match part {
             // With torchrun's variables a task has no others where it holds several GPUs.
-            Part::Name("MASTER_ADDR") if known(&Part::Name("MASTER_ADDR")) => "\"${MASTER_ADDR:-$PET_MASTER_ADDR}\"".into(),
-            Part::Name("MASTER_PORT") if known(&Part::Name("MASTER_PORT")) => "\"${MASTER_PORT:-$PET_MASTER_PORT}\"".into(),
-            Part::Name("RANK") if known(&Part::Name("RANK")) => "\"${RANK:-$PET_NODE_RANK}\"".into(),
-            Part::Name("WORLD_SIZE") if known(&Part::Name("WORLD_SIZE")) => "\"${WORLD_SIZE:-$PET_NNODES}\"".into(),
+            Part::Name("MASTER_ADDR") if known(&Part::Name("MASTER_ADDR")) => {
+                "\"${MASTER_ADDR:-$PET_MASTER_ADDR}\"".into()
+            }
+            Part::Name("MASTER_PORT") if known(&Part::Name("MASTER_PORT")) => {
+                "\"${MASTER_PORT:-$PET_MASTER_PORT}\"".into()
+            }
+            Part::Name("RANK") if known(&Part::Name("RANK")) => {
+                "\"${RANK:-$PET_NODE_RANK}\"".into()
+            }
+            Part::Name("WORLD_SIZE") if known(&Part::Name("WORLD_SIZE")) => {
+                "\"${WORLD_SIZE:-$PET_NNODES}\"".into()
+            }
             Part::Name(name) if known(&Part::Name(name)) => format!("\"${{{name}}}\""),
-            Part::Name(name) => quoted(&environment.get(name).cloned().unwrap_or_else(|| format!("$({name})"))),
+            Part::Name(name) => quoted(
+                &environment
+                    .get(name)
+                    .cloned()
+                    .unwrap_or_else(|| format!("$({name})")),
+            ),
             Part::Text(text) => quoted(text),
         };
         parts(word).into_iter().map(part).collect()
     };
     let words: Vec<String> = words.iter().map(word).collect();
-    vec!["sh".into(), "-c".into(), format!("exec {}", words.join(" "))]
+    vec![
+        "sh".into(),
+        "-c".into(),
+        format!("exec {}", words.join(" ")),
+    ]
 }
 
 /// Finds a key, also by a pattern that ends in `*`.
@@ -240,7 +310,8 @@ fn amount(name: &str, node: &Node<'_>, amounts: &mut Amounts) -> Result<(), JobE
     let text = node.text()?;
     match name {
         "cpu" => {
-            let millis = kubernetes_millis(&text).ok_or_else(|| node.bad("CPUs like `8` or `500m`"))?;
+            let millis =
+                kubernetes_millis(&text).ok_or_else(|| node.bad("CPUs like `8` or `500m`"))?;
             amounts.cpus = Some(millis.div_ceil(1_000).clamp(1, 1_000_000));
         }
         "memory" => {
@@ -262,19 +333,31 @@ fn amount(name: &str, node: &Node<'_>, amounts: &mut Amounts) -> Result<(), JobE
 }
 
 /// GPU types that `nodeSelector` or a required node affinity names.
-fn gpu_types(spec: &Node<'_>, origin: &Origin<'_>, notes: &mut Notes) -> Result<Vec<String>, JobError> {
+fn gpu_types(
+    spec: &Node<'_>,
+    origin: &Origin<'_>,
+    notes: &mut Notes,
+) -> Result<Vec<String>, JobError> {
     let named = |name: String| match (origin.gpu_types)(&name).as_slice() {
         [one] => one.clone(),
         _ => name,
     };
-    let follows = |label: &str| matches!(super::find(&[SELECTOR], label).map(|key| key.fate), Some(Fate::Becomes(_)));
+    let follows = |label: &str| {
+        matches!(
+            super::find(&[SELECTOR], label).map(|key| key.fate),
+            Some(Fate::Becomes(_))
+        )
+    };
     let mut types = Vec::new();
     if let Some(selector) = spec.get("nodeSelector") {
         for (label, node) in selector.entries() {
             match super::find(&[SELECTOR], label).map(|key| key.fate) {
                 Some(Fate::Becomes(_)) => types = vec![named(node.text()?)],
                 Some(Fate::Harmless(_)) => (),
-                Some(Fate::Refused(_)) | None => notes.not_honored(&node, "antiphon knows GPU types and partitions of nodes, and no labels"),
+                Some(Fate::Refused(_)) | None => notes.not_honored(
+                    &node,
+                    "antiphon knows GPU types and partitions of nodes, and no labels",
+                ),
             }
         }
     }
@@ -282,18 +365,39 @@ fn gpu_types(spec: &Node<'_>, origin: &Origin<'_>, notes: &mut Notes) -> Result<
         return Ok(types);
     };
     for (kind, node) in affinity.entries() {
-        let required = (kind == "nodeAffinity").then(|| node.get("requiredDuringSchedulingIgnoredDuringExecution"));
+        let required = (kind == "nodeAffinity")
+            .then(|| node.get("requiredDuringSchedulingIgnoredDuringExecution"));
         let Some(required) = required.flatten() else {
-            notes.not_honored(&node, "antiphon places tasks; `span` says how far apart they may be");
+            notes.not_honored(
+                &node,
+                "antiphon places tasks; `span` says how far apart they may be",
+            );
             continue;
         };
-        for term in required.get("nodeSelectorTerms").map(|terms| terms.items()).unwrap_or_default() {
-            for rule in term.get("matchExpressions").map(|rules| rules.items()).unwrap_or_default() {
-                let label = rule.get("key").map(|key| key.text()).transpose()?.unwrap_or_default();
-                let within = rule.get("operator").is_some_and(|operator| operator.value() == "In");
+        for term in required
+            .get("nodeSelectorTerms")
+            .map(|terms| terms.items())
+            .unwrap_or_default()
+        {
+            for rule in term
+                .get("matchExpressions")
+                .map(|rules| rules.items())
+                .unwrap_or_default()
+            {
+                let label = rule
+                    .get("key")
+                    .map(|key| key.text())
+                    .transpose()?
+                    .unwrap_or_default();
+                let within = rule
+                    .get("operator")
+                    .is_some_and(|operator| operator.value() == "In");
                 match rule.get("values").filter(|_| within && follows(&label)) {
                     Some(values) => types.extend(values.texts()?.into_iter().map(named)),
-                    None => notes.not_honored(&rule.get("key").unwrap_or(rule), "antiphon knows GPU types and partitions of nodes, and no labels"),
+                    None => notes.not_honored(
+                        &rule.get("key").unwrap_or(rule),
+                        "antiphon knows GPU types and partitions of nodes, and no labels",
+                    ),
                 }
             }
         }
@@ -304,21 +408,40 @@ fn gpu_types(spec: &Node<'_>, origin: &Origin<'_>, notes: &mut Notes) -> Result<
 
 /// Volumes: what is the node's own anyway needs no mount.
 fn volumes(spec: &Node<'_>, container: &Node<'_>, notes: &mut Notes) {
-    let text = |node: &Node<'_>, key: &str| node.get(key).and_then(|node| node.value().as_str().map(str::to_owned));
-    let volumes = spec.get("volumes").map(|list| list.items()).unwrap_or_default();
-    for mount in container.get("volumeMounts").map(|list| list.items()).unwrap_or_default() {
+    let text = |node: &Node<'_>, key: &str| {
+        node.get(key)
+            .and_then(|node| node.value().as_str().map(str::to_owned))
+    };
+    let volumes = spec
+        .get("volumes")
+        .map(|list| list.items())
+        .unwrap_or_default();
+    for mount in container
+        .get("volumeMounts")
+        .map(|list| list.items())
+        .unwrap_or_default()
+    {
         let path = text(&mount, "mountPath").unwrap_or_default();
         let name = text(&mount, "name").unwrap_or_default();
-        let volume = volumes.iter().find(|volume| text(volume, "name").as_deref() == Some(&name));
+        let volume = volumes
+            .iter()
+            .find(|volume| text(volume, "name").as_deref() == Some(&name));
         let host = volume.and_then(|volume| text(&volume.get("hostPath")?, "path"));
         let below = text(&mount, "subPath").is_some();
-        let memory = volume.is_some_and(|volume| volume.get("emptyDir").is_some()) && path == "/dev/shm";
-        if memory || !below && host.is_some_and(|host| host.trim_end_matches('/') == path.trim_end_matches('/')) {
+        let memory =
+            volume.is_some_and(|volume| volume.get("emptyDir").is_some()) && path == "/dev/shm";
+        if memory
+            || !below
+                && host.is_some_and(|host| host.trim_end_matches('/') == path.trim_end_matches('/'))
+        {
             continue;
         }
         notes.not_honored(
             &mount.get("mountPath").unwrap_or(mount),
-            format!("the job file has no mounts: `{}` is the node's own", crate::place::short(&path)),
+            format!(
+                "the job file has no mounts: `{}` is the node's own",
+                crate::place::short(&path)
+            ),
         );
     }
 }
@@ -334,10 +457,17 @@ mod tests {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             expanded(&words, &environment)
         };
-        assert_eq!(words(&["run", "--a=$(A)", "$(B)", "$$(A)", "$x"]), ["run", "--a=x 'y'", "$(B)", "$(A)", "$x"]);
+        assert_eq!(
+            words(&["run", "--a=$(A)", "$(B)", "$$(A)", "$x"]),
+            ["run", "--a=x 'y'", "$(B)", "$(A)", "$x"]
+        );
         assert_eq!(
             words(&["torchrun", "--nnodes=$(PET_NNODES)", "it's; $(A)"]),
-            ["sh", "-c", "exec 'torchrun' '--nnodes='\"${PET_NNODES}\"'' 'it'\\''s; ''x '\\''y'\\'''''"]
+            [
+                "sh",
+                "-c",
+                "exec 'torchrun' '--nnodes='\"${PET_NNODES}\"'' 'it'\\''s; ''x '\\''y'\\'''''"
+            ]
         );
     }
 }

@@ -7,7 +7,11 @@ use crate::place::short;
 use crate::warning::Warning;
 
 /// Reads `afterok:job-7:prepare,afterany:job-9`.
-pub(super) fn read(given: &Given, job: &mut Job, warnings: &mut Vec<Warning>) -> Result<(), JobError> {
+pub(super) fn read(
+    given: &Given,
+    job: &mut Job,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), JobError> {
     let refused = |what: &str, why: &str, help: &str| {
         JobError::from(JobProblem::CannotHonor {
             place: given.place.clone(),
@@ -18,9 +22,18 @@ pub(super) fn read(given: &Given, job: &mut Job, warnings: &mut Vec<Warning>) ->
     };
     if given.value.contains('?') {
         let why = "`?` lets one of several conditions do; antiphon waits for all of them";
-        return Err(refused(&short(&given.value), why, "name all of them with commas, or leave some out"));
+        return Err(refused(
+            &short(&given.value),
+            why,
+            "name all of them with commas, or leave some out",
+        ));
     }
-    for part in given.value.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    for part in given
+        .value
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
         if part == "singleton" {
             warnings.push(Warning::Differs {
                 place: given.place.clone(),
@@ -40,13 +53,19 @@ pub(super) fn read(given: &Given, job: &mut Job, warnings: &mut Vec<Warning>) ->
                 warnings.push(Warning::Differs {
                     place: given.place.clone(),
                     option: format!("--dependency={}", short(part)),
-                    how: "it waits for all members of the array, not for the one with the same index".into(),
+                    how:
+                        "it waits for all members of the array, not for the one with the same index"
+                            .into(),
                 });
                 &mut job.after_ok
             }
             "afternotok" | "afterburstbuffer" => {
                 let why = "antiphon has no job that waits for a failure";
-                return Err(refused(&short(part), why, "use `afterany`, and look at the other job in the script"));
+                return Err(refused(
+                    &short(part),
+                    why,
+                    "use `afterany`, and look at the other job in the script",
+                ));
             }
             _ => return Err(given.bad("`afterok:JOB`, `afterany:JOB`, `after:JOB` or `singleton`")),
         };
@@ -55,11 +74,17 @@ pub(super) fn read(given: &Given, job: &mut Job, warnings: &mut Vec<Warning>) ->
         }
         for name in names {
             // `after:JOB+5` waits five minutes more.
-            let (name, delay) = name.split_once('+').map_or((name, ""), |(name, delay)| (name, delay));
+            let (name, delay) = name
+                .split_once('+')
+                .map_or((name, ""), |(name, delay)| (name, delay));
             let number = name.split('_').next().unwrap_or_default();
             if number.bytes().all(|byte| byte.is_ascii_digit()) {
                 let why = format!("{name} is a job of Slurm, whose end antiphon does not see");
-                return Err(refused(&short(part), &why, "name a job of antiphon, like `afterok:job-7`, or leave it out"));
+                return Err(refused(
+                    &short(part),
+                    &why,
+                    "name a job of antiphon, like `afterok:job-7`, or leave it out",
+                ));
             }
             if !delay.is_empty() {
                 warnings.push(Warning::NotHonored {

@@ -51,27 +51,48 @@ pub(super) struct Layout {
 }
 
 /// The shape of a component on so many nodes, or on as few as will do.
-pub(super) fn layout(ask: &Ask, nodes: Option<u64>, uses: &Uses, warnings: &mut Vec<Warning>) -> Result<Layout, JobError> {
+pub(super) fn layout(
+    ask: &Ask,
+    nodes: Option<u64>,
+    uses: &Uses,
+    warnings: &mut Vec<Warning>,
+) -> Result<Layout, JobError> {
     let value = |at: &Option<At<u64>>| at.as_ref().map(|at| at.value);
     let counted = nodes.or_else(|| nodes_of(ask));
     let total = gpus(ask, counted)?;
-    let ntasks = match (value(&ask.tasks), value(&ask.tasks_per_node), value(&ask.tasks_per_gpu)) {
+    let ntasks = match (
+        value(&ask.tasks),
+        value(&ask.tasks_per_node),
+        value(&ask.tasks_per_gpu),
+    ) {
         (Some(tasks), _, _) => tasks,
         (None, Some(per_node), _) => per_node.saturating_mul(counted.unwrap_or(1)),
         (None, None, Some(per_gpu)) => per_gpu.saturating_mul(total.max(1)),
         (None, None, None) => counted.unwrap_or(1),
     };
     let ntasks = ntasks.max(counted.unwrap_or(1)).max(1);
-    let per_gpu = uses.srun.is_some() && total > 1 && ntasks == total && counted.is_none_or(|nodes| ntasks > nodes);
+    let per_gpu = uses.srun.is_some()
+        && total > 1
+        && ntasks == total
+        && counted.is_none_or(|nodes| ntasks > nodes);
     let tasks = match &uses.srun {
         Some(_) if ntasks > 1 || counted.is_some() => Some(ntasks),
         _ => counted,
     };
     if let Some(tasks) = tasks.filter(|tasks| total > 0 && !total.is_multiple_of(*tasks)) {
         let of = [&ask.tasks, &ask.tasks_per_node, &ask.gpus];
-        let nodes = ask.nodes.as_ref().map(|at| (at.place.clone(), at.written.clone()));
-        let first = of.into_iter().flatten().next().map(|at| (at.place.clone(), at.written.clone()));
-        let (place, option) = first.or(nodes).unwrap_or_else(|| (Place::new("", 1), "--gpus".into()));
+        let nodes = ask
+            .nodes
+            .as_ref()
+            .map(|at| (at.place.clone(), at.written.clone()));
+        let first = of
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|at| (at.place.clone(), at.written.clone()));
+        let (place, option) = first
+            .or(nodes)
+            .unwrap_or_else(|| (Place::new("", 1), "--gpus".into()));
         return Err(JobProblem::CannotHonor {
             place,
             option,
@@ -81,7 +102,10 @@ pub(super) fn layout(ask: &Ask, nodes: Option<u64>, uses: &Uses, warnings: &mut 
         .into());
     }
     if let (None, Some(tasks)) = (&uses.srun, tasks.filter(|tasks| *tasks > 1)) {
-        let at = ask.nodes.as_ref().map(|at| (at.place.clone(), at.written.clone()));
+        let at = ask
+            .nodes
+            .as_ref()
+            .map(|at| (at.place.clone(), at.written.clone()));
         if let Some((place, option)) = at {
             warnings.push(Warning::Differs {
                 place,
@@ -95,12 +119,22 @@ pub(super) fn layout(ask: &Ask, nodes: Option<u64>, uses: &Uses, warnings: &mut 
     let steps_per_task = (ntasks / count).max(1);
     let gpus_of_task = total / count;
     let tasks_per_node = (count / nodes).max(1);
-    let cpus = ask.cpus_per_task.map(|cpus| cpus.saturating_mul(steps_per_task));
-    let cpus = cpus.or(ask.cpus_per_gpu.map(|cpus| cpus.saturating_mul(gpus_of_task)).filter(|cpus| *cpus > 0));
+    let cpus = ask
+        .cpus_per_task
+        .map(|cpus| cpus.saturating_mul(steps_per_task));
+    let cpus = cpus.or(ask
+        .cpus_per_gpu
+        .map(|cpus| cpus.saturating_mul(gpus_of_task))
+        .filter(|cpus| *cpus > 0));
     let memory = ask
         .memory
         .map(|memory| memory / tasks_per_node)
-        .or_else(|| Some(ask.memory_per_cpu?.saturating_mul(cpus.unwrap_or(steps_per_task))))
+        .or_else(|| {
+            Some(
+                ask.memory_per_cpu?
+                    .saturating_mul(cpus.unwrap_or(steps_per_task)),
+            )
+        })
         .or_else(|| Some(ask.memory_per_gpu?.saturating_mul(gpus_of_task)))
         .filter(|memory| *memory > 0);
     let resources = Resources {
@@ -144,22 +178,33 @@ fn nodes_of(ask: &Ask) -> Option<u64> {
 
 /// All GPUs of a component.
 fn gpus(ask: &Ask, nodes: Option<u64>) -> Result<u64, JobError> {
-    let per_node = ask.gpus_per_node.as_ref().map(|at| at.value.saturating_mul(nodes.unwrap_or(1)));
+    let per_node = ask
+        .gpus_per_node
+        .as_ref()
+        .map(|at| at.value.saturating_mul(nodes.unwrap_or(1)));
     let tasks = match (&ask.tasks, &ask.tasks_per_node) {
         (Some(at), _) => at.value,
         (None, Some(at)) => at.value.saturating_mul(nodes.unwrap_or(1)),
         (None, None) => nodes.unwrap_or(1),
     };
-    let per_task = ask.gpus_per_task.as_ref().map(|at| at.value.saturating_mul(tasks));
+    let per_task = ask
+        .gpus_per_task
+        .as_ref()
+        .map(|at| at.value.saturating_mul(tasks));
     let counts = [
         (ask.gpus.as_ref(), ask.gpus.as_ref().map(|at| at.value)),
         (ask.gpus_per_node.as_ref(), per_node),
         (ask.gpus_per_task.as_ref(), per_task),
     ];
-    let mut said: Vec<(&At<u64>, u64)> = counts.into_iter().filter_map(|(at, count)| Some((at?, count?))).collect();
+    let mut said: Vec<(&At<u64>, u64)> = counts
+        .into_iter()
+        .filter_map(|(at, count)| Some((at?, count?)))
+        .collect();
     let Some((first, count)) = said.first().map(|(at, count)| (*at, *count)) else {
-        let per_gpu = ask.tasks_per_gpu.as_ref().map_or(0, |at| at.value);
-        return Ok(if per_gpu > 0 { tasks / per_gpu } else { 0 });
+        let per_gpu = ask.tasks_per_gpu.as_ref().map(|at| at.value);
+        return Ok(per_gpu
+            .and_then(|per_gpu| tasks.checked_div(per_gpu))
+            .unwrap_or(0));
     };
     said.retain(|(_, other)| *other != count);
     if let Some((other, also)) = said.first() {

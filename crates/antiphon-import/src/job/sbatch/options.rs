@@ -1,8 +1,8 @@
 //! The batch options of a script: which there are, what becomes of each, and where reading them ends. Values are read elsewhere.
 
 use super::super::error::{JobError, JobProblem};
-use super::super::keys::Fate::{Becomes, Harmless, Refused};
 use super::super::keys::Fate;
+use super::super::keys::Fate::{Becomes, Harmless, Refused};
 use crate::options::nearest_of;
 use crate::place::{Place, short};
 use crate::warning::{UnknownOption, Warning};
@@ -38,72 +38,302 @@ const fn option(long: &'static str, short: Option<char>, takes: Takes, fate: Fat
 
 const PINNED: Fate = Refused("antiphon places tasks and binds nothing to cores or sockets");
 const SITE: Fate = Refused("it speaks of this Slurm site alone");
-const NODES: Fate = Refused("antiphon chooses the nodes; name a `partition` or a GPU type to narrow them down");
-const MAIL: Fate = Refused("antiphon sends no mail; `antiphon submit --wait` ends when the job does");
+const NODES: Fate =
+    Refused("antiphon chooses the nodes; name a `partition` or a GPU type to narrow them down");
+const MAIL: Fate =
+    Refused("antiphon sends no mail; `antiphon submit --wait` ends when the job does");
 const OUTPUT: Fate = Refused("output stays with antiphon: `antiphon logs JOB`");
 
 /// Every option of Slurm 25.05's `sbatch`, with older names.
 pub(super) const OPTIONS: &[Known] = &[
     option("account", Some('A'), Value, Becomes("`team`")),
-    option("array", Some('a'), Value, Becomes("`array`, at most 10,000 indices")),
-    option("begin", Some('b'), Value, Becomes("`not_before`; `now+..` and full dates")),
-    option("chdir", Some('D'), Value, Becomes("`run.workdir`; else where `antiphon submit` is called")),
+    option(
+        "array",
+        Some('a'),
+        Value,
+        Becomes("`array`, at most 10,000 indices"),
+    ),
+    option(
+        "begin",
+        Some('b'),
+        Value,
+        Becomes("`not_before`; `now+..` and full dates"),
+    ),
+    option(
+        "chdir",
+        Some('D'),
+        Value,
+        Becomes("`run.workdir`; else where `antiphon submit` is called"),
+    ),
     option("comment", None, Value, Harmless("for people")),
-    option("constraint", Some('C'), Value, Becomes("`gpu_type`, where it names GPU types; `|` makes several shapes. Other features are not honored")),
-    option("cpus-per-gpu", None, Value, Becomes("`cpus`, times the GPUs of a task")),
-    option("cpus-per-task", Some('c'), Value, Becomes("`cpus`, times the Slurm tasks of a task")),
-    option("deadline", None, Value, Becomes("`deadline`; `now+..` and full dates")),
-    option("dependency", Some('d'), Value, Becomes("`after_ok`, `after_any`, `after_start` for jobs of antiphon. A Slurm job's number is an error")),
-    option("exclusive", None, Maybe, Refused("others may run on what the job leaves free of its nodes; ask for all GPUs of a node to have it alone")),
-    option("export", None, Value, Becomes("`run.environment` for `NAME=value`. Nothing else of the submitting shell is handed on")),
+    option(
+        "constraint",
+        Some('C'),
+        Value,
+        Becomes(
+            "`gpu_type`, where it names GPU types; `|` makes several shapes. Other features are not honored",
+        ),
+    ),
+    option(
+        "cpus-per-gpu",
+        None,
+        Value,
+        Becomes("`cpus`, times the GPUs of a task"),
+    ),
+    option(
+        "cpus-per-task",
+        Some('c'),
+        Value,
+        Becomes("`cpus`, times the Slurm tasks of a task"),
+    ),
+    option(
+        "deadline",
+        None,
+        Value,
+        Becomes("`deadline`; `now+..` and full dates"),
+    ),
+    option(
+        "dependency",
+        Some('d'),
+        Value,
+        Becomes(
+            "`after_ok`, `after_any`, `after_start` for jobs of antiphon. A Slurm job's number is an error",
+        ),
+    ),
+    option(
+        "exclusive",
+        None,
+        Maybe,
+        Refused(
+            "others may run on what the job leaves free of its nodes; ask for all GPUs of a node to have it alone",
+        ),
+    ),
+    option(
+        "export",
+        None,
+        Value,
+        Becomes(
+            "`run.environment` for `NAME=value`. Nothing else of the submitting shell is handed on",
+        ),
+    ),
     option("gpus", Some('G'), Value, Becomes("`gpus`, with its type")),
-    option("gpus-per-node", None, Value, Becomes("`gpus`, times nodes, with its type")),
-    option("gpus-per-task", None, Value, Becomes("`gpus`, times tasks, with its type")),
-    option("gres", None, Value, Becomes("`gpus` and `gpu_type` (a MIG profile too) for `gpu`. Others are not honored")),
+    option(
+        "gpus-per-node",
+        None,
+        Value,
+        Becomes("`gpus`, times nodes, with its type"),
+    ),
+    option(
+        "gpus-per-task",
+        None,
+        Value,
+        Becomes("`gpus`, times tasks, with its type"),
+    ),
+    option(
+        "gres",
+        None,
+        Value,
+        Becomes("`gpus` and `gpu_type` (a MIG profile too) for `gpu`. Others are not honored"),
+    ),
     option("hold", Some('H'), Nothing, Becomes("`held`")),
-    option("job-name", Some('J'), Value, Becomes("`name`, with `-` for what a name may not hold")),
+    option(
+        "job-name",
+        Some('J'),
+        Value,
+        Becomes("`name`, with `-` for what a name may not hold"),
+    ),
     option("licenses", Some('L'), Value, Becomes("`[shared]`")),
-    option("mem", None, Value, Becomes("`memory`, by the tasks of a node; 0 is antiphon's default")),
-    option("mem-per-cpu", None, Value, Becomes("`memory`, times `cpus`")),
-    option("mem-per-gpu", None, Value, Becomes("`memory`, times the GPUs of a task")),
-    option("nice", None, Maybe, Becomes("`priority`, with the sign turned: 100 lower without a value")),
+    option(
+        "mem",
+        None,
+        Value,
+        Becomes("`memory`, by the tasks of a node; 0 is antiphon's default"),
+    ),
+    option(
+        "mem-per-cpu",
+        None,
+        Value,
+        Becomes("`memory`, times `cpus`"),
+    ),
+    option(
+        "mem-per-gpu",
+        None,
+        Value,
+        Becomes("`memory`, times the GPUs of a task"),
+    ),
+    option(
+        "nice",
+        None,
+        Maybe,
+        Becomes("`priority`, with the sign turned: 100 lower without a value"),
+    ),
     option("no-requeue", None, Nothing, Becomes("`retry.retries` 0")),
-    option("nodes", Some('N'), Value, Becomes("`tasks`; `2-4` makes a shape for each number")),
-    option("ntasks", Some('n'), Value, Becomes("`tasks`, where `srun` starts them")),
-    option("ntasks-per-gpu", None, Value, Becomes("`tasks`, where `srun` starts them")),
-    option("ntasks-per-node", None, Value, Becomes("`tasks`, or `processes = \"per-gpu\"`, where `srun` starts them")),
-    option("partition", Some('p'), Value, Becomes("`partition`; several make several shapes")),
+    option(
+        "nodes",
+        Some('N'),
+        Value,
+        Becomes("`tasks`; `2-4` makes a shape for each number"),
+    ),
+    option(
+        "ntasks",
+        Some('n'),
+        Value,
+        Becomes("`tasks`, where `srun` starts them"),
+    ),
+    option(
+        "ntasks-per-gpu",
+        None,
+        Value,
+        Becomes("`tasks`, where `srun` starts them"),
+    ),
+    option(
+        "ntasks-per-node",
+        None,
+        Value,
+        Becomes("`tasks`, or `processes = \"per-gpu\"`, where `srun` starts them"),
+    ),
+    option(
+        "partition",
+        Some('p'),
+        Value,
+        Becomes("`partition`; several make several shapes"),
+    ),
     option("priority", None, Value, Becomes("`priority`")),
-    option("qos", Some('q'), Value, Becomes("`class`, where it is called like one; else not honored")),
-    option("requeue", None, Nothing, Harmless("antiphon tries failed attempts again by itself: `[retry]`")),
-    option("signal", None, Value, Becomes("`run.grace`: antiphon sends SIGTERM, other signals are not honored")),
+    option(
+        "qos",
+        Some('q'),
+        Value,
+        Becomes("`class`, where it is called like one; else not honored"),
+    ),
+    option(
+        "requeue",
+        None,
+        Nothing,
+        Harmless("antiphon tries failed attempts again by itself: `[retry]`"),
+    ),
+    option(
+        "signal",
+        None,
+        Value,
+        Becomes("`run.grace`: antiphon sends SIGTERM, other signals are not honored"),
+    ),
     option("time", Some('t'), Value, Becomes("`run.time_limit`")),
     option("tmp", None, Value, Becomes("`scratch`")),
     option("wrap", None, Value, Becomes("the command, run by `sh`")),
     // Without effect here.
-    option("get-user-env", None, Maybe, Harmless("the script's login shell reads the profile")),
-    option("ignore-pbs", None, Nothing, Harmless("`#PBS` lines are comments")),
-    option("kill-on-invalid-dep", None, Value, Harmless("a job whose dependency failed has failed")),
+    option(
+        "get-user-env",
+        None,
+        Maybe,
+        Harmless("the script's login shell reads the profile"),
+    ),
+    option(
+        "ignore-pbs",
+        None,
+        Nothing,
+        Harmless("`#PBS` lines are comments"),
+    ),
+    option(
+        "kill-on-invalid-dep",
+        None,
+        Value,
+        Harmless("a job whose dependency failed has failed"),
+    ),
     option("mcs-label", None, Value, Harmless("for site policies")),
-    option("no-kill", Some('k'), Maybe, Harmless("an attempt that loses a node is tried again")),
-    option("open-mode", None, Value, Harmless("every attempt has an output of its own")),
-    option("overcommit", Some('O'), Nothing, Harmless("CPUs are counted, not bound")),
-    option("oversubscribe", Some('s'), Maybe, Harmless("CPUs of a node are shared")),
-    option("parsable", None, Nothing, Harmless("`antiphon submit` prints the id")),
-    option("propagate", None, Maybe, Harmless("limits are the server's")),
-    option("quiet", Some('Q'), Nothing, Harmless("it changes what is printed")),
-    option("reboot", None, Nothing, Refused("nodes are not rebooted for a job")),
+    option(
+        "no-kill",
+        Some('k'),
+        Maybe,
+        Harmless("an attempt that loses a node is tried again"),
+    ),
+    option(
+        "open-mode",
+        None,
+        Value,
+        Harmless("every attempt has an output of its own"),
+    ),
+    option(
+        "overcommit",
+        Some('O'),
+        Nothing,
+        Harmless("CPUs are counted, not bound"),
+    ),
+    option(
+        "oversubscribe",
+        Some('s'),
+        Maybe,
+        Harmless("CPUs of a node are shared"),
+    ),
+    option(
+        "parsable",
+        None,
+        Nothing,
+        Harmless("`antiphon submit` prints the id"),
+    ),
+    option(
+        "propagate",
+        None,
+        Maybe,
+        Harmless("limits are the server's"),
+    ),
+    option(
+        "quiet",
+        Some('Q'),
+        Nothing,
+        Harmless("it changes what is printed"),
+    ),
+    option(
+        "reboot",
+        None,
+        Nothing,
+        Refused("nodes are not rebooted for a job"),
+    ),
     option("spread-job", None, Nothing, PINNED),
-    option("use-min-nodes", None, Nothing, Harmless("gangs take as few nodes as they can")),
-    option("verbose", Some('v'), Nothing, Harmless("it changes what is printed")),
-    option("wait-all-nodes", None, Value, Harmless("a gang starts whole")),
+    option(
+        "use-min-nodes",
+        None,
+        Nothing,
+        Harmless("gangs take as few nodes as they can"),
+    ),
+    option(
+        "verbose",
+        Some('v'),
+        Nothing,
+        Harmless("it changes what is printed"),
+    ),
+    option(
+        "wait-all-nodes",
+        None,
+        Value,
+        Harmless("a gang starts whole"),
+    ),
     option("wckey", None, Value, Harmless("for accounting")),
     option("profile", None, Value, Harmless("for accounting")),
     option("acctg-freq", None, Value, Harmless("for accounting")),
-    option("delay-boot", None, Value, Harmless("nodes are not booted for a job")),
-    option("contiguous", None, Nothing, Refused("`span = \"leaf\"` says that nodes have to be near each other")),
-    option("switches", None, Value, Refused("`span = \"leaf\"` says that nodes have to be under one switch")),
-    option("segment", None, Value, Refused("`span = \"leaf\"` says that nodes have to be near each other")),
+    option(
+        "delay-boot",
+        None,
+        Value,
+        Harmless("nodes are not booted for a job"),
+    ),
+    option(
+        "contiguous",
+        None,
+        Nothing,
+        Refused("`span = \"leaf\"` says that nodes have to be near each other"),
+    ),
+    option(
+        "switches",
+        None,
+        Value,
+        Refused("`span = \"leaf\"` says that nodes have to be under one switch"),
+    ),
+    option(
+        "segment",
+        None,
+        Value,
+        Refused("`span = \"leaf\"` says that nodes have to be near each other"),
+    ),
     // Cannot be honored.
     option("batch", None, Value, NODES),
     option("bb", None, Value, SITE),
@@ -111,26 +341,66 @@ pub(super) const OPTIONS: &[Known] = &[
     option("cluster-constraint", None, Value, SITE),
     option("clusters", Some('M'), Value, SITE),
     option("consolidate-segments", None, Nothing, NODES),
-    option("container", None, Value, Refused("the job file has no containers: the script runs on the node as it is")),
-    option("container-id", None, Value, Refused("the job file has no containers: the script runs on the node as it is")),
-    option("container-image", None, Value, Refused("the job file has no containers: the script runs on the node as it is")),
-    option("container-mounts", None, Value, Refused("the job file has no containers: the script sees the node's paths")),
+    option(
+        "container",
+        None,
+        Value,
+        Refused("the job file has no containers: the script runs on the node as it is"),
+    ),
+    option(
+        "container-id",
+        None,
+        Value,
+        Refused("the job file has no containers: the script runs on the node as it is"),
+    ),
+    option(
+        "container-image",
+        None,
+        Value,
+        Refused("the job file has no containers: the script runs on the node as it is"),
+    ),
+    option(
+        "container-mounts",
+        None,
+        Value,
+        Refused("the job file has no containers: the script sees the node's paths"),
+    ),
     option("core-spec", Some('S'), Value, PINNED),
     option("cores-per-socket", None, Value, PINNED),
     option("cpu-freq", None, Value, PINNED),
     option("distribution", Some('m'), Value, PINNED),
     option("error", Some('e'), Value, OUTPUT),
     option("exclude", Some('x'), Value, NODES),
-    option("export-file", None, Value, Refused("write its variables into `run.environment`")),
+    option(
+        "export-file",
+        None,
+        Value,
+        Refused("write its variables into `run.environment`"),
+    ),
     option("extra", None, Value, SITE),
     option("extra-node-info", Some('B'), Value, PINNED),
-    option("gid", None, Value, Refused("a job runs as the server's user")),
+    option(
+        "gid",
+        None,
+        Value,
+        Refused("a job runs as the server's user"),
+    ),
     option("gpu-bind", None, Value, PINNED),
     option("gpu-freq", None, Value, PINNED),
-    option("gpus-per-socket", None, Value, Refused("give `--gpus-per-node`")),
+    option(
+        "gpus-per-socket",
+        None,
+        Value,
+        Refused("give `--gpus-per-node`"),
+    ),
     option("gres-flags", None, Value, PINNED),
     option("hint", None, Value, PINNED),
-    option("input", Some('i'), Value, Refused("standard input is empty")),
+    option(
+        "input",
+        Some('i'),
+        Value,
+        Refused("standard input is empty"),
+    ),
     option("mail-type", None, Value, MAIL),
     option("mail-user", None, Value, MAIL),
     option("mem-bind", None, Value, PINNED),
@@ -140,22 +410,57 @@ pub(super) const OPTIONS: &[Known] = &[
     option("nodelist", Some('w'), Value, NODES),
     option("ntasks-per-core", None, Value, PINNED),
     option("ntasks-per-socket", None, Value, PINNED),
-    option("oom-kill-step", None, Maybe, Harmless("an attempt that runs out of memory ends whole")),
+    option(
+        "oom-kill-step",
+        None,
+        Maybe,
+        Harmless("an attempt that runs out of memory ends whole"),
+    ),
     option("output", Some('o'), Value, OUTPUT),
     option("power", None, Value, SITE),
     option("prefer", None, Value, NODES),
-    option("reservation", None, Value, Refused("it is Slurm's; antiphon holds nodes by `antiphon drain --at`")),
-    option("resv-ports", None, Maybe, Harmless("each attempt has a free port: `PET_MASTER_PORT`")),
+    option(
+        "reservation",
+        None,
+        Value,
+        Refused("it is Slurm's; antiphon holds nodes by `antiphon drain --at`"),
+    ),
+    option(
+        "resv-ports",
+        None,
+        Maybe,
+        Harmless("each attempt has a free port: `PET_MASTER_PORT`"),
+    ),
     option("sockets-per-node", None, Value, PINNED),
     option("stepmgr", None, Nothing, Harmless("there are no steps")),
-    option("test-only", None, Nothing, Refused("`antiphon check FILE` says when it would start")),
+    option(
+        "test-only",
+        None,
+        Nothing,
+        Refused("`antiphon check FILE` says when it would start"),
+    ),
     option("thread-spec", None, Value, PINNED),
     option("threads-per-core", None, Value, PINNED),
     option("time-min", None, Value, Refused("the limit is `--time`")),
     option("tres-bind", None, Value, PINNED),
-    option("tres-per-task", None, Value, Refused("give `--gpus-per-task` and `--cpus-per-task`")),
-    option("uid", None, Value, Refused("a job runs as the server's user")),
-    option("wait", Some('W'), Nothing, Refused("`antiphon submit --wait` waits")),
+    option(
+        "tres-per-task",
+        None,
+        Value,
+        Refused("give `--gpus-per-task` and `--cpus-per-task`"),
+    ),
+    option(
+        "uid",
+        None,
+        Value,
+        Refused("a job runs as the server's user"),
+    ),
+    option(
+        "wait",
+        Some('W'),
+        Nothing,
+        Refused("`antiphon submit --wait` waits"),
+    ),
     option("x11", None, Maybe, Refused("there are no windows")),
 ];
 
@@ -213,7 +518,10 @@ pub(super) fn read(text: &str, file: &str) -> Result<Batch, JobError> {
     let mut unknown = Vec::new();
     let mut first_command = None;
     for (line, number) in text.lines().zip(1_u64..) {
-        let Some(rest) = line.strip_prefix("#SBATCH").filter(|rest| !rest.starts_with(|c: char| c.is_alphanumeric())) else {
+        let Some(rest) = line
+            .strip_prefix("#SBATCH")
+            .filter(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+        else {
             let bare = line.trim_start();
             if first_command.is_none() && !bare.is_empty() && !bare.starts_with('#') {
                 first_command = Some(number);
@@ -239,7 +547,10 @@ pub(super) fn read(text: &str, file: &str) -> Result<Batch, JobError> {
             batch.components.push(Vec::new());
             continue;
         }
-        let component = batch.components.last_mut().expect("there is one from the start");
+        let component = batch
+            .components
+            .last_mut()
+            .expect("there is one from the start");
         options(words, &place, component, &mut unknown)?;
     }
     if !unknown.is_empty() {
@@ -297,7 +608,11 @@ fn options(
             let letter = short.chars().next().unwrap_or_default();
             let rest = short.get(letter.len_utf8()..).unwrap_or_default();
             let known = OPTIONS.iter().find(|known| known.short == Some(letter));
-            (format!("-{letter}"), Some(rest.to_owned()).filter(|rest| !rest.is_empty()), known)
+            (
+                format!("-{letter}"),
+                Some(rest.to_owned()).filter(|rest| !rest.is_empty()),
+                known,
+            )
         } else {
             return Err(JobProblem::Syntax {
                 place: place.clone(),
@@ -307,7 +622,8 @@ fn options(
         };
         let Some(known) = known else {
             unknown.push(UnknownOption {
-                nearest: nearest_of(&name, OPTIONS.iter().map(|known| known.long)).map(|near| format!("--{near}")),
+                nearest: nearest_of(&name, OPTIONS.iter().map(|known| known.long))
+                    .map(|near| format!("--{near}")),
                 name,
                 line: place.line,
             });
@@ -343,7 +659,9 @@ fn by_long(name: &str) -> Option<&'static Known> {
     let name = other.map_or(name, |(_, long)| *long);
     let exact = OPTIONS.iter().find(|known| known.long == name);
     exact.or_else(|| {
-        let mut begin = OPTIONS.iter().filter(|known| known.long.starts_with(name) && name.len() >= 3);
+        let mut begin = OPTIONS
+            .iter()
+            .filter(|known| known.long.starts_with(name) && name.len() >= 3);
         let first = begin.next()?;
         begin.next().is_none().then_some(first)
     })
@@ -400,9 +718,18 @@ mod tests {
     #[test]
     fn what_no_shell_would_read_is_refused_with_its_line() {
         for (text, error) in [
-            ("#SBATCH --comment='x\n", "`a`, line 1: the file cannot be parsed: a ' that is not closed"),
-            ("#SBATCH -N\n", "`a`, line 1: the file cannot be parsed: `-N` has no value"),
-            ("#SBATCH nodes=2\n", "`a`, line 1: the file cannot be parsed: `nodes=2` is no option"),
+            (
+                "#SBATCH --comment='x\n",
+                "`a`, line 1: the file cannot be parsed: a ' that is not closed",
+            ),
+            (
+                "#SBATCH -N\n",
+                "`a`, line 1: the file cannot be parsed: `-N` has no value",
+            ),
+            (
+                "#SBATCH nodes=2\n",
+                "`a`, line 1: the file cannot be parsed: `nodes=2` is no option",
+            ),
         ] {
             assert_eq!(read(text, "a").unwrap_err().to_string(), error);
         }
@@ -411,8 +738,12 @@ mod tests {
     #[test]
     fn every_option_stands_once() {
         let mut names: Vec<_> = OPTIONS.iter().map(|known| known.long).collect();
-        let letters: std::collections::BTreeSet<_> = OPTIONS.iter().filter_map(|known| known.short).collect();
-        assert_eq!(letters.len(), OPTIONS.iter().filter(|known| known.short.is_some()).count());
+        let letters: std::collections::BTreeSet<_> =
+            OPTIONS.iter().filter_map(|known| known.short).collect();
+        assert_eq!(
+            letters.len(),
+            OPTIONS.iter().filter(|known| known.short.is_some()).count()
+        );
         names.sort_unstable();
         let count = names.len();
         names.dedup();

@@ -1,7 +1,7 @@
 //! What a batch script runs, as far as its text tells: whether `srun` starts its processes, and which of Slurm's variables it reads.
 
-use super::super::keys::{Key, becomes, harmless, refused};
 use super::super::keys::{self, Fate};
+use super::super::keys::{Key, becomes, harmless, refused};
 use super::options::OPTIONS;
 use crate::place::Place;
 use crate::shell::{self, Word};
@@ -23,18 +23,27 @@ pub(super) const PROVIDED: &[Key] = &[
     becomes("SLURM_CPUS_PER_TASK", "as the script asks for"),
     becomes("SLURM_CPUS_ON_NODE", "as the script asks for"),
     becomes("SLURM_GPUS", "as the script asks for"),
-    becomes("SLURM_GPUS_ON_NODE", "how many are in `CUDA_VISIBLE_DEVICES`"),
+    becomes(
+        "SLURM_GPUS_ON_NODE",
+        "how many are in `CUDA_VISIBLE_DEVICES`",
+    ),
     becomes("SLURM_GPUS_PER_NODE", "as the script asks for"),
     becomes("SLURM_JOBID", "the number of `ANTIPHON_JOB`"),
     becomes("SLURM_JOB_ACCOUNT", "as the script asks for"),
     becomes("SLURM_JOB_GPUS", "`CUDA_VISIBLE_DEVICES`"),
     becomes("SLURM_JOB_ID", "the number of `ANTIPHON_JOB`"),
     becomes("SLURM_JOB_NAME", "the job's name"),
-    becomes("SLURM_JOB_NODELIST", "`ANTIPHON_NODES`, with commas; `scontrol show hostnames` takes it apart"),
+    becomes(
+        "SLURM_JOB_NODELIST",
+        "`ANTIPHON_NODES`, with commas; `scontrol show hostnames` takes it apart",
+    ),
     becomes("SLURM_JOB_NUM_NODES", "as `SLURM_NNODES`"),
     becomes("SLURM_JOB_PARTITION", "as the script asks for"),
     becomes("SLURM_LAUNCH_NODE_IPADDR", "`PET_MASTER_ADDR`"),
-    becomes("SLURM_LOCALID", "`LOCAL_RANK`: 0, as a process with one GPU sees that one alone"),
+    becomes(
+        "SLURM_LOCALID",
+        "`LOCAL_RANK`: 0, as a process with one GPU sees that one alone",
+    ),
     becomes("SLURM_MEM_PER_NODE", "as the script asks for"),
     becomes("SLURM_NNODES", "tasks of the job, by those of a node"),
     becomes("SLURM_NODEID", "the task, by those of a node"),
@@ -44,7 +53,10 @@ pub(super) const PROVIDED: &[Key] = &[
     becomes("SLURM_NTASKS_PER_NODE", "as the script asks for"),
     becomes("SLURM_TASKS_PER_NODE", "as the script asks for"),
     becomes("SLURM_PROCID", "`ANTIPHON_TASK_INDEX`"),
-    becomes("SLURM_RESTART_COUNT", "attempts before this one, from the second on"),
+    becomes(
+        "SLURM_RESTART_COUNT",
+        "attempts before this one, from the second on",
+    ),
     becomes("SLURM_SUBMIT_DIR", "`run.workdir`"),
     becomes("SLURMD_NODENAME", "`ANTIPHON_NODE`"),
 ];
@@ -54,14 +66,32 @@ pub(super) const STEP: &[Key] = &[
     becomes("chdir", "the step's directory"),
     becomes("export", "`NAME=value` for the step"),
     becomes("het-group", "in which role the step runs"),
-    becomes("nodelist", "in which task the step runs; `hostname` on another node is answered"),
-    becomes("ntasks", "`tasks` of the job; 1 runs the step in the first task alone"),
+    becomes(
+        "nodelist",
+        "in which task the step runs; `hostname` on another node is answered",
+    ),
+    becomes(
+        "ntasks",
+        "`tasks` of the job; 1 runs the step in the first task alone",
+    ),
     harmless("nodes", "the job's nodes are the step's"),
     harmless("ntasks-per-node", "the job's tasks are the step's"),
-    refused("container-image", "the job file has no containers: the command runs on the node as it is"),
-    refused("container-mounts", "the job file has no containers: the command sees the node's paths"),
-    refused("container-name", "the job file has no containers: the command runs on the node as it is"),
-    refused("mpi", "MPI programs started by `srun` find each other by Slurm alone"),
+    refused(
+        "container-image",
+        "the job file has no containers: the command runs on the node as it is",
+    ),
+    refused(
+        "container-mounts",
+        "the job file has no containers: the command sees the node's paths",
+    ),
+    refused(
+        "container-name",
+        "the job file has no containers: the command runs on the node as it is",
+    ),
+    refused(
+        "mpi",
+        "MPI programs started by `srun` find each other by Slurm alone",
+    ),
     refused("multi-prog", "write each program as a role of a job file"),
     refused("output", "output stays with antiphon: `antiphon logs JOB`"),
     refused("error", "output stays with antiphon: `antiphon logs JOB`"),
@@ -133,7 +163,12 @@ impl Uses {
     }
 
     /// The command that runs a script, with what stands in for Slurm where it needs it.
-    pub(super) fn around(&self, script: Vec<String>, tasks_per_node: u64, steps_per_task: u64) -> Vec<String> {
+    pub(super) fn around(
+        &self,
+        script: Vec<String>,
+        tasks_per_node: u64,
+        steps_per_task: u64,
+    ) -> Vec<String> {
         let mut command = self.interpreter.clone();
         if !self.needs_slurm() {
             command.extend(script);
@@ -228,17 +263,30 @@ fn step(words: &[Word], place: &Place, uses: &mut Uses) {
             Some('D') => "chdir",
             _ => name.trim_start_matches('-'),
         };
-        let of_sbatch = OPTIONS.iter().find(|known| known.long == long || letter.is_some() && known.short == letter);
+        let of_sbatch = OPTIONS
+            .iter()
+            .find(|known| known.long == long || letter.is_some() && known.short == letter);
         let takes_value = of_sbatch.is_none_or(|known| known.takes == super::options::Takes::Value);
         let flag = matches!(
             long,
-            "label" | "unbuffered" | "overlap" | "exact" | "whole" | "pty" | "multi-prog" | "kill-on-bad-exit" | "disable-status"
+            "label"
+                | "unbuffered"
+                | "overlap"
+                | "exact"
+                | "whole"
+                | "pty"
+                | "multi-prog"
+                | "kill-on-bad-exit"
+                | "disable-status"
         ) || letter.is_some_and(|letter| "luXZK".contains(letter));
         let joined = letter.is_some() && name.chars().count() > 2;
         let value = match attached {
             Some(value) => value.to_owned(),
             None if joined => name.chars().skip(2).collect(),
-            None if takes_value && !flag => rest.next().map(|word| word.text.clone()).unwrap_or_default(),
+            None if takes_value && !flag => rest
+                .next()
+                .map(|word| word.text.clone())
+                .unwrap_or_default(),
             None => String::new(),
         };
         alone |= long == "ntasks" && value == "1";
@@ -259,10 +307,14 @@ fn step(words: &[Word], place: &Place, uses: &mut Uses) {
 
 /// Whether a word stands in a line as a word of its own.
 fn has_word(line: &str, word: &str) -> bool {
-    let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '-' && c != '.');
+    let edge = |c: Option<char>| {
+        c.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '-' && c != '.')
+    };
     line.match_indices(word).any(|(at, _)| {
         let before = line.get(..at).and_then(|text| text.chars().next_back());
-        let after = line.get(at + word.len()..).and_then(|text| text.chars().next());
+        let after = line
+            .get(at + word.len()..)
+            .and_then(|text| text.chars().next());
         edge(before) && edge(after)
     })
 }
@@ -271,7 +323,8 @@ fn has_word(line: &str, word: &str) -> bool {
 fn slurm_names(line: &str) -> impl Iterator<Item = &str> {
     let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| {
-        let begins = word.starts_with("SLURM_") || word.starts_with("SLURMD_") || *word == "SLURM_JOBID";
+        let begins =
+            word.starts_with("SLURM_") || word.starts_with("SLURMD_") || *word == "SLURM_JOBID";
         begins && word.len() > 6 && !word.ends_with('_')
     })
 }
@@ -297,7 +350,10 @@ mod tests {
     fn a_script_that_reads_nothing_of_slurm_is_run_as_it_is() {
         let plain = uses("#!/bin/bash\npython train.py # srun\n", "a");
         assert_eq!(plain.around(vec!["a".into()], 1, 1), ["/bin/bash", "a"]);
-        let reads = uses("#!/bin/sh\nsrun python train.py $SLURM_PROCID $SLURM_TOPOLOGY_ADDR\n", "a");
+        let reads = uses(
+            "#!/bin/sh\nsrun python train.py $SLURM_PROCID $SLURM_TOPOLOGY_ADDR\n",
+            "a",
+        );
         let command = reads.around(vec!["a".into()], 1, 8);
         assert_eq!(command.get(3..).unwrap(), ["slurm", "1", "8", "bash", "a"]);
         assert!(reads.srun.is_some());
@@ -315,7 +371,10 @@ mod tests {
         ] {
             assert_eq!(uses(line, "a").srun.is_some(), starts, "{line}");
         }
-        let container = uses("srun --container-image=x.sqsh --container-mounts=/a:/a python x.py\n", "a");
+        let container = uses(
+            "srun --container-image=x.sqsh --container-mounts=/a:/a python x.py\n",
+            "a",
+        );
         assert_eq!(container.warnings.len(), 2);
     }
 }
