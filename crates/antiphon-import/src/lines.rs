@@ -118,6 +118,58 @@ impl Lines {
         }
         lines
     }
+
+    /// As [`Self::in_json`], with the number of an item in place of `[]`.
+    pub(crate) fn in_json_numbered(text: &str) -> Self {
+        let mut lines = Self::default();
+        let mut line = 1;
+        // The path of each open object or list, and of a list which item it is at.
+        let mut open: Vec<(String, Option<usize>)> = Vec::new();
+        let mut key = String::new();
+        let mut last_text = String::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\n' => line += 1,
+                '"' => {
+                    last_text.clear();
+                    while let Some(c) = chars.next() {
+                        match c {
+                            '"' => break,
+                            '\\' => last_text.extend(chars.next()),
+                            _ => last_text.push(c),
+                        }
+                    }
+                }
+                ':' => {
+                    key = match open.last() {
+                        Some((path, _)) if !path.is_empty() => format!("{path}.{last_text}"),
+                        _ => last_text.clone(),
+                    };
+                    lines.0.entry(key.clone()).or_insert(line);
+                }
+                '{' | '[' => {
+                    let path = match open.last() {
+                        Some((path, Some(item))) => format!("{path}[{item}]"),
+                        _ => std::mem::take(&mut key),
+                    };
+                    lines.0.entry(path.clone()).or_insert(line);
+                    open.push((path, (c == '[').then_some(0)));
+                }
+                ',' => {
+                    if let Some((_, Some(item))) = open.last_mut() {
+                        *item += 1;
+                    }
+                }
+                '}' | ']' => {
+                    open.pop();
+                    key.clear();
+                }
+                _ => (),
+            }
+        }
+        lines
+    }
 }
 
 fn parent(open: &[(usize, String)]) -> &str {
@@ -163,6 +215,9 @@ mod tests {
         assert_eq!(lines.of("a[0].list[0]"), 4);
         assert_eq!(lines.of("a[1].name"), 5);
         assert_eq!(lines.of("a[1].missing"), 5);
+        let text = "{\"a\": [\n {\"name\": [1, 2]},\n {\"name\": {\"b\":\n 1}}]}";
+        let lines = Lines::in_json_numbered(text);
+        assert_eq!((lines.of("a[0].name"), lines.of("a[1].name.b")), (2, 3));
     }
 
     #[test]

@@ -23,13 +23,13 @@ use pod::Pod;
 
 /// Whether a text is a manifest.
 pub(super) fn is_manifest(text: &str) -> bool {
-    let json = text.trim_start().starts_with('{');
     let has = |key: &str| {
-        text.lines().any(|line| {
-            let line = if json { line.trim_start() } else { line };
-            let line = line.trim_start_matches(['"', '{', ' ']).strip_prefix(key);
-            line.is_some_and(|rest| rest.trim_start_matches('"').trim_start().starts_with(':'))
-        })
+        if text.trim_start().starts_with('{') {
+            return text.contains(&format!("\"{key}\""));
+        }
+        text.lines()
+            .filter_map(|line| line.trim_start_matches('"').strip_prefix(key))
+            .any(|rest| rest.trim_start_matches('"').trim_start().starts_with(':'))
     };
     has("apiVersion") && has("kind")
 }
@@ -279,7 +279,22 @@ impl<'d> Reader<'_, 'd, '_> {
         job.run.command = pod.program.command;
     }
 
-    fn limits(job: &mut Job, spec: &Node<'_>) -> Result<(), JobError> {
+    /// Whether a job waits to be released. One in a queue of Kueue's is suspended until Kueue admits it, which antiphon does itself.
+    fn held(&self, job: &mut Job, spec: &Node<'_>) {
+        let queued = self
+            .object
+            .at(&["metadata", "labels", "kueue.x-k8s.io/queue-name"])
+            .is_some();
+        if !queued
+            && spec
+                .get("suspend")
+                .is_some_and(|suspend| suspend.value() == true)
+        {
+            job.held = Some(true);
+        }
+    }
+
+    fn limits(&self, job: &mut Job, spec: &Node<'_>) -> Result<(), JobError> {
         if let Some(limit) = spec.get("backoffLimit") {
             job.retry = Some(Retry {
                 retries: limit.count()?,
@@ -288,12 +303,7 @@ impl<'d> Reader<'_, 'd, '_> {
         if let Some(limit) = spec.get("activeDeadlineSeconds") {
             job.run.time_limit = Some(seconds(limit.count()?.max(1)));
         }
-        if spec
-            .get("suspend")
-            .is_some_and(|suspend| suspend.value() == true)
-        {
-            job.held = Some(true);
-        }
+        self.held(job, spec);
         Ok(())
     }
 
@@ -308,7 +318,7 @@ impl<'d> Reader<'_, 'd, '_> {
         let (mut job, spec) = self.named()?;
         self.notes.check(&spec, &[JOB]);
         let pod = self.template(&spec)?;
-        Self::limits(&mut job, &spec)?;
+        self.limits(&mut job, &spec)?;
         let number = |key: &str| spec.get(key).map(|node| node.count()).transpose();
         let at_once = number("parallelism")?.unwrap_or(1);
         let all = number("completions")?.unwrap_or(at_once).max(1);
@@ -340,12 +350,7 @@ impl<'d> Reader<'_, 'd, '_> {
     fn job_set(&mut self) -> Result<Job, JobError> {
         let (mut job, spec) = self.named()?;
         self.notes.check(&spec, &[JOB_SET]);
-        if spec
-            .get("suspend")
-            .is_some_and(|suspend| suspend.value() == true)
-        {
-            job.held = Some(true);
-        }
+        self.held(&mut job, &spec);
         if let Some(policy) = spec.at(&["failurePolicy", "maxRestarts"]) {
             job.retry = Some(Retry {
                 retries: policy.count()?,
@@ -374,7 +379,18 @@ impl<'d> Reader<'_, 'd, '_> {
                 .transpose()?
                 .unwrap_or(1);
             let mut pod = self.template(&inner)?;
-            index(&mut pod.program.command, "ANTIPHON_TASK_INDEX");
+            if let Some(mode) = inner
+                .get("completionMode")
+                .filter(|mode| mode.value() == "Indexed")
+            {
+                index(&mut pod.program.command, "ANTIPHON_TASK_INDEX");
+                if replicas > 1 {
+                    self.notes.differs(
+                        &mode,
+                        "`JOB_COMPLETION_INDEX` counts the tasks of all replicas",
+                    );
+                }
+            }
             roles.push((
                 name.unwrap_or_else(|| "job".into()),
                 pod,
@@ -390,7 +406,7 @@ impl<'d> Reader<'_, 'd, '_> {
         self.notes.check(&spec, &[PYTORCH]);
         if let Some(policy) = spec.get("runPolicy") {
             self.notes.check(&policy, &[RUN_POLICY]);
-            Self::limits(&mut job, &policy)?;
+            self.limits(&mut job, &policy)?;
             if let Some(queue) = policy.at(&["schedulingPolicy", "queue"]) {
                 job.team = Some(job_name(&queue.text()?));
             }
@@ -479,12 +495,7 @@ impl<'d> Reader<'_, 'd, '_> {
     fn train_job(&mut self) -> Result<Job, JobError> {
         let (mut job, spec) = self.named()?;
         self.notes.check(&spec, &[TRAIN_JOB]);
-        if spec
-            .get("suspend")
-            .is_some_and(|suspend| suspend.value() == true)
-        {
-            job.held = Some(true);
-        }
+        self.held(&mut job, &spec);
         let trainer = spec.get("trainer");
         let trainer = trainer.ok_or_else(|| self.nothing(&spec, "it has no `trainer`"))?;
         self.notes.check(&trainer, &[TRAINER]);
@@ -532,22 +543,30 @@ impl<'d> Reader<'_, 'd, '_> {
             self.alone(job, pod, replicas);
             return Ok(());
         }
-        let all: BTreeMap<String, String> = roles
+        // What is the same in all roles is the job's; the rest becomes part of a role's command.
+        let first = roles
+            .first()
+            .map(|(_, pod, _)| pod.program.clone())
+            .unwrap_or_default();
+        let mut common = first.environment;
+        common.retain(|name, value| {
+            roles
+                .iter()
+                .all(|(_, pod, _)| pod.program.environment.get(name) == Some(value))
+        });
+        let one_dir = roles
             .iter()
-            .flat_map(|(_, pod, _)| pod.program.environment.clone())
-            .collect();
-        let mut workdir = None;
+            .all(|(_, pod, _)| pod.program.workdir == first.workdir);
         for (name, mut pod, replicas) in roles {
-            // What is not the same in all roles becomes part of the role's command.
-            let own: BTreeMap<String, String> = std::mem::take(&mut pod.program.environment);
-            let differs = own != all
-                || pod.program.workdir
-                    != *workdir.get_or_insert_with(|| pod.program.workdir.clone());
-            if differs {
-                pod.program.command =
-                    own_environment(&own, pod.program.workdir.take(), pod.program.command);
+            let mut own = std::mem::replace(&mut pod.program.environment, common.clone());
+            own.retain(|name, _| !common.contains_key(name));
+            let dir = if one_dir {
+                None
             } else {
-                pod.program.environment = own;
+                pod.program.workdir.take()
+            };
+            if !own.is_empty() || dir.is_some() {
+                pod.program.command = own_environment(&own, dir, pod.program.command);
             }
             self.of_pod(job, &pod);
             let mut role = job_name(&name);

@@ -28,11 +28,25 @@ fn in_comment(text: &str) -> String {
     text.chars().map(plain).collect()
 }
 
-/// The commands of a job, a line each, as a shell would take them.
+/// The commands of a job, a line each, as a shell would take them; its GPUs in front, as a batch script says them.
 pub(super) fn as_script(job: &Job) -> String {
     let roles = job.roles.values().map(|role| &role.command);
     let commands = std::iter::once(&job.run.command).chain(roles);
-    commands.map(|command| of_command(command) + "\n").collect()
+    let mut text = String::new();
+    if let Some(resources) = job
+        .resources
+        .as_ref()
+        .filter(|resources| resources.gpus.0 >= 1_000)
+    {
+        let tasks = resources.tasks.unwrap_or(1).max(1);
+        let gpus = resources.gpus.0 / 1_000 / tasks;
+        let _ = writeln!(text, "#SBATCH --nodes={tasks} --gpus-per-node={gpus}");
+    }
+    for command in commands {
+        text += &of_command(command);
+        text.push('\n');
+    }
+    text
 }
 
 /// A command; of one that only prepares another, that one. What is handed to a shell is a script itself.

@@ -110,7 +110,7 @@ pub(super) fn kubernetes_size(text: &str) -> Option<u64> {
 
 /// A number that is whole, not negative, and far below what arithmetic takes.
 fn whole(number: f64) -> Option<u64> {
-    if !(0.0..=1e12).contains(&number) {
+    if !(0.0..=1e12).contains(&number) || number.is_sign_negative() {
         return None;
     }
     #[expect(

@@ -200,18 +200,20 @@ fn variables(job: &mut Job, uses: &Uses, layout: &Layout, asks: &[Component]) {
     let memory = asks.first().and_then(|component| component.ask.memory);
     let indices = job.array.as_deref().and_then(array_ends);
     let number = |number: u64| Some(number.to_string());
+    // Where antiphon chooses the nodes, nothing can be said of one.
+    let of_node = (layout.tasks_per_node > 0).then_some(layout.per_node);
     for (name, value) in [
         ("SLURM_JOB_NAME", Some(job.name.clone())),
         ("SLURM_JOB_ACCOUNT", job.team.clone()),
         ("SLURM_JOB_PARTITION", partition),
-        ("SLURM_NTASKS_PER_NODE", number(layout.per_node)),
-        ("SLURM_TASKS_PER_NODE", number(layout.per_node)),
+        ("SLURM_NTASKS_PER_NODE", of_node.and_then(number)),
+        ("SLURM_TASKS_PER_NODE", of_node.and_then(number)),
         ("SLURM_CPUS_PER_TASK", layout.cpus.and_then(number)),
         (
             "SLURM_CPUS_ON_NODE",
             layout
                 .cpus
-                .and_then(|cpus| number(cpus.saturating_mul(layout.per_node))),
+                .and_then(|cpus| number(cpus.saturating_mul(of_node?))),
         ),
         (
             "SLURM_GPUS",
@@ -221,7 +223,8 @@ fn variables(job: &mut Job, uses: &Uses, layout: &Layout, asks: &[Component]) {
         ),
         (
             "SLURM_GPUS_PER_NODE",
-            Some(layout.gpus_per_node)
+            of_node
+                .map(|_| layout.gpus_per_node)
                 .filter(|gpus| *gpus > 0)
                 .and_then(number),
         ),

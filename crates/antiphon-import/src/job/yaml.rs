@@ -25,6 +25,8 @@ pub(super) struct Document {
 pub(super) struct Node<'a> {
     document: &'a Document,
     path: String,
+    /// The key that it stands under, which may hold dots itself.
+    key: String,
     value: &'a Value,
 }
 
@@ -43,7 +45,7 @@ pub(super) fn documents(text: &str, file: &str) -> Result<Vec<Document>, JobErro
         documents.push(Document {
             value: value.map_err(|error| syntax(&error, file, 0))?,
             file: file.to_owned(),
-            lines: Lines::in_json(text),
+            lines: Lines::in_json_numbered(text),
             before: 0,
         });
         return Ok(documents);
@@ -93,6 +95,7 @@ impl Document {
         Node {
             document: self,
             path: String::new(),
+            key: String::new(),
             value: &self.value,
         }
     }
@@ -100,11 +103,7 @@ impl Document {
 
 impl<'a> Node<'a> {
     pub(super) fn place(&self) -> Place {
-        // A JSON text has no numbers in its paths.
-        let line = match self.document.lines.of(&self.path) {
-            1 if self.path.contains('[') => self.document.lines.of(&unnumbered(&self.path)),
-            line => line,
-        };
+        let line = self.document.lines.of(&self.path);
         Place::new(&self.document.file, self.document.before + line)
     }
 
@@ -112,9 +111,8 @@ impl<'a> Node<'a> {
         self.value
     }
 
-    /// The last part of the path.
     pub(super) fn key(&self) -> &str {
-        self.path.rsplit('.').next().unwrap_or_default()
+        &self.key
     }
 
     /// `key: value`, short.
@@ -136,6 +134,7 @@ impl<'a> Node<'a> {
         Some(Node {
             document: self.document,
             path,
+            key: key.to_owned(),
             value,
         })
     }
@@ -157,6 +156,7 @@ impl<'a> Node<'a> {
             .map(|(index, value)| Node {
                 document: self.document,
                 path: format!("{}[{index}]", self.path),
+                key: format!("{}[{index}]", self.key),
                 value,
             })
             .collect()
@@ -213,22 +213,6 @@ impl<'a> Node<'a> {
             Value::Bool(true) | Value::Number(_) => false,
         }
     }
-}
-
-/// A path with `[]` in place of numbers.
-fn unnumbered(path: &str) -> String {
-    let mut text = String::new();
-    let mut inside = false;
-    for c in path.chars() {
-        match c {
-            '[' => inside = true,
-            ']' => inside = false,
-            _ if inside => continue,
-            _ => (),
-        }
-        text.push(c);
-    }
-    text
 }
 
 impl Notes {

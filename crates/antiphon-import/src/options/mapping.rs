@@ -14,8 +14,9 @@ pub(crate) fn json(text: &str, file: &str) -> Result<Value, ImportError> {
 pub(crate) fn yaml(text: &str, file: &str) -> Result<Value, ImportError> {
     let refused = |error: &serde_norway::Error| {
         let message = error.to_string();
-        let line = error.location().map(|at| at.line() as u64);
-        let line = line.or_else(|| line_of_second(text, &message));
+        // Of a key that is there twice the parser says where its mapping begins.
+        let line = line_of_second(text, &message);
+        let line = line.or_else(|| error.location().map(|at| at.line() as u64));
         syntax(file, line.unwrap_or(1), &message)
     };
     let mut value: serde_norway::Value =

@@ -280,3 +280,33 @@ fn what_is_wrong_is_said_with_its_code_and_what_to_do() {
         );
     }
 }
+
+#[test]
+fn a_job_that_runs_a_training_is_planned_by_it() {
+    let dir = "../import/";
+    for (file, model, gpus) in [
+        (
+            "sbatch/torchrun-one-node.sbatch",
+            "meta-llama/Llama-3.1-8B",
+            8,
+        ),
+        ("sbatch/axolotl.sbatch", "Qwen/Qwen2.5-7B", 2),
+        ("kubernetes/trainjob.yaml", "Qwen/Qwen2.5-7B", 8),
+        ("skypilot/sft.sky.yaml", "meta-llama/Llama-3.1-8B", 16),
+    ] {
+        let answer = answer(&[&format!("{dir}{file}")]);
+        assert_eq!(
+            (&answer["model"], &answer["gpus"]),
+            (&model.into(), &gpus.into()),
+            "{file}"
+        );
+    }
+    let told = plan(&["../import/kubernetes/trainjob.yaml"]);
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(
+        told.starts_with(
+            "warning: `trainjob.yaml` is a job: the training is looked for in its commands"
+        ),
+        "{told}"
+    );
+}

@@ -35,7 +35,7 @@ pub(super) const JOB: &[Key] = &[
     becomes("completionMode", "`Indexed` sets `JOB_COMPLETION_INDEX`"),
     becomes("backoffLimit", "`retry.retries`"),
     becomes("activeDeadlineSeconds", "`run.time_limit`, of each attempt"),
-    becomes("suspend", "`held`"),
+    becomes("suspend", "`held`, unless Kueue's queue is named"),
     harmless("ttlSecondsAfterFinished", "ended jobs stay listed"),
     harmless("manualSelector", "for controllers"),
     harmless("selector", "for controllers"),
@@ -62,7 +62,7 @@ pub(super) const JOB: &[Key] = &[
 pub(super) const JOB_SET: &[Key] = &[
     becomes("replicatedJobs", "a role each"),
     becomes("failurePolicy", "`maxRestarts` is `retry.retries`"),
-    becomes("suspend", "`held`"),
+    becomes("suspend", "`held`, unless Kueue's queue is named"),
     harmless("network", "tasks find each other by `PET_MASTER_ADDR`"),
     harmless("ttlSecondsAfterFinished", "ended jobs stay listed"),
     harmless("managedBy", "for controllers"),
@@ -102,7 +102,7 @@ pub(super) const PYTORCH: &[Key] = &[
 pub(super) const RUN_POLICY: &[Key] = &[
     becomes("backoffLimit", "`retry.retries`"),
     becomes("activeDeadlineSeconds", "`run.time_limit`, of each attempt"),
-    becomes("suspend", "`held`"),
+    becomes("suspend", "`held`, unless Kueue's queue is named"),
     becomes(
         "schedulingPolicy",
         "`queue` is `team`, `priorityClass` `class`; gangs start whole",
@@ -123,7 +123,7 @@ pub(super) const REPLICAS: &[Key] = &[
 
 pub(super) const TRAIN_JOB: &[Key] = &[
     becomes("trainer", "see below"),
-    becomes("suspend", "`held`"),
+    becomes("suspend", "`held`, unless Kueue's queue is named"),
     refused(
         "runtimeRef",
         "the file does not hold the runtime: what it sets is not known",

@@ -40,7 +40,7 @@ pub(super) struct Ask {
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) resources: Resources,
-    /// Tasks of antiphon on a node.
+    /// Tasks of antiphon on a node; 0 where antiphon chooses.
     pub(super) tasks_per_node: u64,
     /// Tasks of Slurm in one of antiphon's.
     pub(super) steps_per_task: u64,
@@ -110,12 +110,12 @@ pub(super) fn layout(
             warnings.push(Warning::Differs {
                 place,
                 option,
-                how: format!("the script runs on each of the {tasks} nodes; Slurm runs it on the first, and no `srun` is in it"),
+                how: format!("the script runs on each of the {tasks} nodes; Slurm runs it on the first, and no `srun` of it starts tasks on all of them"),
             });
         }
     }
     let count = tasks.unwrap_or(1);
-    let nodes = counted.unwrap_or(1);
+    let nodes = counted.unwrap_or(1).max(1);
     let steps_per_task = (ntasks / count).max(1);
     let gpus_of_task = total / count;
     let tasks_per_node = (count / nodes).max(1);
@@ -149,7 +149,7 @@ pub(super) fn layout(
     };
     Ok(Layout {
         resources,
-        tasks_per_node,
+        tasks_per_node: if counted.is_some() { tasks_per_node } else { 0 },
         steps_per_task,
         per_node: (ntasks / nodes).max(1),
         cpus: ask.cpus_per_task.or(cpus),

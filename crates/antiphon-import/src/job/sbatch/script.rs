@@ -45,7 +45,10 @@ pub(super) const PROVIDED: &[Key] = &[
         "`LOCAL_RANK`: 0, as a process with one GPU sees that one alone",
     ),
     becomes("SLURM_MEM_PER_NODE", "as the script asks for"),
-    becomes("SLURM_NNODES", "tasks of the job, by those of a node"),
+    becomes(
+        "SLURM_NNODES",
+        "tasks of the job, by those of a node; where Slurm would choose, as many as `ANTIPHON_NODES` names",
+    ),
     becomes("SLURM_NODEID", "the task, by those of a node"),
     becomes("SLURM_NODELIST", "as `SLURM_JOB_NODELIST`"),
     becomes("SLURM_NPROCS", "as `SLURM_NTASKS`"),
@@ -124,6 +127,7 @@ pub(super) fn uses(text: &str, file: &str) -> Uses {
         if line.trim_start().starts_with('#') {
             continue;
         }
+        let line = line.split(" #").next().unwrap_or(line);
         uses.names_srun |= has_word(line, "srun");
         uses.names_scontrol |= has_word(line, "scontrol");
         for name in slurm_names(line) {

@@ -168,7 +168,7 @@ fn what_works_differently_is_said_with_its_line() {
     assert_eq!(
         warnings,
         [
-            "differs: `a.sbatch`, line 2: `--nodes=2` works differently: the script runs on each of the 2 nodes; Slurm runs it on the first, and no `srun` is in it",
+            "differs: `a.sbatch`, line 2: `--nodes=2` works differently: the script runs on each of the 2 nodes; Slurm runs it on the first, and no `srun` of it starts tasks on all of them",
             "differs: `a.sbatch`, line 3: `--signal=B:USR1@60` works differently: antiphon sends SIGTERM to all processes of a task, and SIGKILL 1min later; trap TERM instead",
             "not-honored: `a.sbatch`, line 3: `--output=out` cannot be honored: output stays with antiphon: `antiphon logs JOB`",
             "not-honored: `a.sbatch`, line 4: `--qos=large` cannot be honored: the class is `standard`; there are `service`, `production`, `standard` and `best-effort`",

@@ -3,6 +3,12 @@ tasks_per_node=$1 steps_per_task=$2
 shift 2
 tasks=${PET_NNODES:-${WORLD_SIZE:-1}}
 index=${ANTIPHON_TASK_INDEX:-0}
+if [ "$tasks_per_node" -eq 0 ]; then
+  # Where nobody says on how many nodes: as many as there are.
+  others=${ANTIPHON_NODES//[!,]/}
+  tasks_per_node=$((tasks / (${#others} + 1)))
+  [ "$tasks_per_node" -gt 0 ] || tasks_per_node=1
+fi
 : "${SLURM_JOB_ID:=${ANTIPHON_JOB#job-}}"
 : "${SLURM_NTASKS:=$((tasks * steps_per_task))}"
 : "${SLURM_PROCID:=$((index * steps_per_task))}"
@@ -27,4 +33,4 @@ if [ "${attempt:-1}" -gt 1 ]; then
 fi
 SLURM_JOBID=$SLURM_JOB_ID SLURM_NPROCS=$SLURM_NTASKS SLURM_JOB_NUM_NODES=$SLURM_NNODES SLURM_NODELIST=$SLURM_JOB_NODELIST
 export "${!SLURM@}"
-unset tasks index devices attempt tasks_per_node steps_per_task
+unset tasks index others devices attempt tasks_per_node steps_per_task
