@@ -12,8 +12,8 @@
 mod api;
 mod cluster;
 mod crashes;
-mod people;
 mod imports;
+mod people;
 mod plans;
 mod refusals;
 mod replay;
