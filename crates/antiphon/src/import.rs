@@ -137,7 +137,7 @@ fn in_zone(text: &str) -> Result<String, Failure> {
         return Ok(text.to_owned());
     }
     let civil: Result<jiff::civil::DateTime, _> = text.parse();
-    let zoned = civil.and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::system()));
+    let zoned = civil.and_then(|civil| civil.to_zoned_datetime(jiff::tz::TimeZone::system()));
     let zoned = zoned.map_err(|error| {
         Failure::new(
             Exit::Refused,

@@ -107,11 +107,11 @@ fn wrong_job_files_are_refused() {
         &server,
         &["submit", "no-such-file.toml"],
         expect![[r#"
-        exit 3
-        error[AP0208]: job file `no-such-file.toml` cannot be read
-          why:  No such file or directory (os error 2)
-          help: give the path of a job file in TOML, YAML or JSON
-    "#]],
+            exit 3
+            error[AP0208]: job file `no-such-file.toml` cannot be read
+              why:  No such file or directory (os error 2)
+              help: give the path of a job file, an sbatch script, a Kubernetes manifest or a SkyPilot task
+        "#]],
     );
     assert_eq!(
         server.json(&["jobs", "--all"])["jobs"]

@@ -30,15 +30,14 @@ fn shape(options: &str, script: &str) -> String {
         if let Some(tasks) = shape.tasks {
             text += &format!("/{tasks}");
         }
-        for part in [
-            &shape.processes.map(str::to_owned),
-            &shape.gpu_type,
-            &shape.memory,
-            &shape.partition,
-        ] {
-            if let Some(part) = part {
-                text += &format!(" {part}");
-            }
+        let parts = [
+            shape.processes,
+            shape.gpu_type.as_deref(),
+            shape.memory.as_deref(),
+            shape.partition.as_deref(),
+        ];
+        for part in parts.into_iter().flatten() {
+            text += &format!(" {part}");
         }
         if let Some(cpus) = shape.cpus {
             text += &format!(" {cpus} CPUs");
