@@ -9,7 +9,7 @@ TORCH := target/torch-venv
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust storm test-python test-torch test-two-way lint bench bench-full results proof gpu-check clean
+.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way lint bench bench-full results proof gpu-check clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -17,7 +17,7 @@ demo: $(VENV)/quickstart
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
-test: lint test-rust storm test-python test-torch test-two-way demo
+test: lint test-rust test-slurm storm test-python test-torch test-two-way demo
 
 lint: $(VENV)/quickstart $(VENV)/checks
 	cargo fmt --all --check
@@ -37,6 +37,19 @@ ifeq ($(NEXTEST),yes)
 	cargo test --quiet --workspace --all-features --doc
 else
 	ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo test --workspace --all-features --no-fail-fast
+endif
+
+# The backend over a real Slurm of its own, whose packages are installed where that may be done (root, Debian); says
+# `skipped: ..` where not. One test after the other: each cluster is a dozen daemons.
+test-slurm: $(VENV)/quickstart
+	cargo build --quiet --bin antiphon
+ifeq ($(NEXTEST),yes)
+	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo nextest run -p antiphon-backends -p antiphon \
+		--all-features --no-capture -E 'test(slurm) + binary(slurm)'
+else
+	ANTIPHON_TEST_SLURM=1 cargo test -p antiphon-backends --all-features --test contract slurm -- --nocapture
+	ANTIPHON_TEST_SLURM=1 cargo test -p antiphon-backends --all-features --test slurm -- --nocapture --test-threads 1
+	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo test -p antiphon --test e2e slurm -- --nocapture --test-threads 1
 endif
 
 # Everything that may go wrong around the scheduler, at seeds that stay the same; one that is new is among the tests.

@@ -43,6 +43,7 @@ BARS: dict[str, Bar] = {
     "signals/in_process": Bar("signals a second through every rule, one core", "5,000,000"),
     "local/restart": Bar("restart after `kill -9`, to the first answered request", "-"),
     "slurm/submit_to_start": Bar("the same submits to Slurm, p99", "-"),
+    "slurm/through_antiphon": Bar("time that antiphon adds to 1,000 jobs of one GPU on Slurm", "< 10 %"),
 }
 
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, Millis, NodeSpec, TaskId, Timestamp};
 use async_trait::async_trait;
 
+use crate::slurm::SlurmError;
+
 /// How long the check of a node may take: the usual ones (a short matrix product, a copy between the GPUs) take seconds, and
 /// every launch on several nodes waits for it.
 pub const CHECK_LIMIT: Millis = Millis::from_secs(60);
@@ -69,6 +71,12 @@ pub enum Preflight {
         /// The operating system's words.
         error: String,
     },
+    /// The backend hands out whole GPUs only.
+    #[error("role `{role}` asks for a part of a GPU, and Slurm hands out whole ones")]
+    SharedGpu {
+        /// The role.
+        role: String,
+    },
     /// The checkpoint directory cannot be written.
     #[error("checkpoint directory `{dir}` cannot be written: {error}")]
     CheckpointDir {
@@ -98,6 +106,7 @@ impl Preflight {
             Self::NoWorkdir { .. } => "AP0302",
             Self::CheckpointDir { .. } => "AP0303",
             Self::Secret { .. } => "AP0856",
+            Self::SharedGpu { .. } => "AP0805",
         }
     }
 
@@ -114,6 +123,9 @@ impl Preflight {
             }
             Self::Secret { .. } => {
                 "give a file that the server's user can read, or a variable that is set for the server and listed in `secrets` of its `antiphon.toml`".into()
+            }
+            Self::SharedGpu { .. } => {
+                "ask for whole GPUs, or run it on the local backend with `antiphon up`".into()
             }
             Self::CheckpointDir { dir, .. } => {
                 format!(
@@ -163,6 +175,9 @@ pub enum BackendError {
         /// Its directory.
         dir: String,
     },
+    /// Slurm could not do it.
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
     /// A node that the backend does not have.
     #[error("node `{0}` is not one of this backend's")]
     UnknownNode(String),
@@ -217,6 +232,12 @@ pub trait Backend: Send + Sync {
 
     /// A word from outside that an attempt may have changed: `changed` should name it soon.
     fn hint(&self, attempt: AttemptId);
+
+    /// Why an attempt that was launched has not started, in the words of the system that is to start it; `None` where it has,
+    /// and where there is nothing to wait for.
+    fn waits(&self, _attempt: AttemptId) -> Option<String> {
+        None
+    }
 
     /// What a task printed, from `offset` on, at most `bytes_max`. Nothing where it has printed no more.
     ///

@@ -24,6 +24,9 @@ mod backend;
 #[cfg(feature = "test-support")]
 pub mod fake;
 pub mod local;
+mod several;
+pub mod slurm;
 pub mod trust;
 
 pub use backend::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};
+pub use several::SeveralBackends;

@@ -5,13 +5,13 @@
 //! next one finds them by pid, start time and boot id.
 
 mod classify;
-mod command;
+pub(crate) mod command;
 mod discover;
-mod environment;
+pub(crate) mod environment;
 mod process;
-mod secrets;
+pub(crate) mod secrets;
 pub mod supervise;
-mod task_dir;
+pub(crate) mod task_dir;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,7 @@ use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::process::Command;
 
+pub(crate) use self::environment::inherited;
 use self::process::{Process, boot_id, marked};
 use self::task_dir::{Check, NodeCheck, TaskDir, TaskFile};
 use self::watch::{Look, Own, Watch};
@@ -37,7 +38,7 @@ use crate::trust::CA_VARIABLE;
 use crate::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};
 
 /// How long a task waits for the server to say that its attempt is current.
-const CHECK_GIVE_UP: Millis = Millis::from_secs(60);
+pub(crate) const CHECK_GIVE_UP: Millis = Millis::from_secs(60);
 
 /// How the local backend is set up.
 #[derive(Debug, Clone)]
@@ -203,7 +204,7 @@ impl Backend for LocalBackend {
 }
 
 /// A piece of a file; nothing where the file is not there yet or ends before it.
-fn read_from(path: &Path, offset: u64, bytes_max: u64) -> Result<Vec<u8>, BackendError> {
+pub(crate) fn read_from(path: &Path, offset: u64, bytes_max: u64) -> Result<Vec<u8>, BackendError> {
     let mut file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -307,7 +308,8 @@ impl Inner {
                     launch,
                     task,
                     node_of(task, &nodes)?,
-                    ports[&task.role],
+                    // Every node of this backend is this machine.
+                    ("127.0.0.1", ports[&task.role]),
                     dir.path(),
                 ),
                 secrets: launch.spec.secrets.clone(),
@@ -575,7 +577,10 @@ fn node_of<'a>(task: &TaskAllocation, nodes: &'a [NodeSpec]) -> Result<&'a NodeS
         .ok_or_else(|| BackendError::UnknownNode(task.node.to_string()))
 }
 
-fn failed(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackendError {
+pub(crate) fn failed(
+    verb: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> BackendError + use<> {
     let path = path.display().to_string();
     move |source| BackendError::Io { verb, path, source }
 }

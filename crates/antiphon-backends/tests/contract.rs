@@ -4,14 +4,21 @@
     clippy::unwrap_used,
     reason = "helpers of tests are tests, which the lint only sees by their attribute"
 )]
+#![expect(clippy::print_stderr, reason = "tests say what they skipped")]
 
+#[path = "../../../tests/backends/cluster.rs"]
+mod cluster;
 mod support;
+
+use std::path::Path;
 
 use antiphon_backends::fake::{FakeBackend, Manners};
 use antiphon_backends::local::{LocalBackend, LocalConfig};
+use antiphon_backends::slurm::{SlurmBackend, SlurmConfig};
 use antiphon_backends::{Backend, Launch, TaskSeen};
-use antiphon_types::{Exit, TaskId};
+use antiphon_types::{Exit, Millis, TaskId};
 
+use cluster::Cluster;
 use support::{announced, attempt, launch, look, nodes, task, until};
 
 /// What the tasks of a launch do.
@@ -20,6 +27,23 @@ enum Program {
     Succeeds,
     RunsOn,
     IgnoresTerminate,
+    /// The first ends with status 3, the others run on.
+    FirstFails,
+}
+
+impl Program {
+    /// As a script. Says that it has started.
+    const fn script(self) -> &'static str {
+        match self {
+            Self::Succeeds => "echo started",
+            Self::RunsOn => "echo started; exec sleep 60",
+            // Being ignored is inherited.
+            Self::IgnoresTerminate => "trap '' TERM; echo started; exec sleep 60",
+            Self::FirstFails => {
+                "echo started; [ $ANTIPHON_TASK_INDEX = 0 ] && exit 3; exec sleep 60"
+            }
+        }
+    }
 }
 
 /// A backend, and what the suite has to know beyond the contract.
@@ -31,6 +55,11 @@ trait Carrier {
     async fn proceed(&self, task: &TaskId);
     /// How often a task's command was started.
     fn starts(&self, task: &TaskId) -> usize;
+    /// The same as a server finds it that has just started, with nothing but what lies on disk.
+    fn restart(&mut self);
+    /// Takes from it what it asks, where that can be done.
+    fn go_away(&self) -> bool;
+    fn come_back(&self);
 }
 
 struct Fake {
@@ -42,7 +71,7 @@ impl Fake {
     fn new(program: Program) -> Self {
         let manners = match program {
             Program::Succeeds => Manners::Scripted,
-            Program::RunsOn => Manners::Obedient,
+            Program::RunsOn | Program::FirstFails => Manners::Obedient,
             Program::IgnoresTerminate => Manners::Stubborn,
         };
         Self {
@@ -62,48 +91,74 @@ impl Carrier for Fake {
     }
 
     async fn proceed(&self, task: &TaskId) {
-        match self.program {
-            Program::Succeeds => self.backend.end(
-                task,
-                Exit::Code {
-                    code: 0,
-                    class: None,
-                    evidence: String::new(),
-                },
-            ),
-            Program::RunsOn | Program::IgnoresTerminate => (),
-        }
+        let code = match self.program {
+            Program::Succeeds => 0,
+            Program::FirstFails if task.index == 0 => 3,
+            Program::RunsOn | Program::IgnoresTerminate | Program::FirstFails => return,
+        };
+        self.backend.end(
+            task,
+            Exit::Code {
+                code,
+                class: None,
+                evidence: String::new(),
+            },
+        );
     }
 
     fn starts(&self, task: &TaskId) -> usize {
         usize::from(self.backend.launched(task.attempt).is_some())
+    }
+
+    /// It is in memory alone, and outlives no server.
+    fn restart(&mut self) {}
+
+    fn go_away(&self) -> bool {
+        self.backend.fail_lookups(u32::MAX);
+        true
+    }
+
+    fn come_back(&self) {
+        self.backend.fail_lookups(0);
     }
 }
 
 struct Local {
     backend: LocalBackend,
     program: Program,
-    _root: tempfile::TempDir,
+    root: tempfile::TempDir,
 }
 
 impl Local {
     fn new(program: Program) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let supervisor = vec![env!("CARGO_BIN_EXE_antiphon-supervise-test").to_owned()];
-        let backend = LocalBackend::new(LocalConfig {
-            nodes: Some(nodes()),
-            ..LocalConfig::new(root.path().to_owned(), supervisor)
-        });
         Self {
-            backend: backend.unwrap(),
+            backend: Self::backend(root.path()),
             program,
-            _root: root,
+            root,
         }
     }
 
-    fn output(&self, task: &TaskId) -> String {
-        std::fs::read_to_string(self.backend.output_path(task)).unwrap_or_default()
+    fn backend(root: &Path) -> LocalBackend {
+        let supervisor = vec![env!("CARGO_BIN_EXE_antiphon-supervise-test").to_owned()];
+        let backend = LocalBackend::new(LocalConfig {
+            nodes: Some(nodes()),
+            ..LocalConfig::new(root.to_owned(), supervisor)
+        });
+        backend.unwrap()
     }
+}
+
+/// What a task has printed.
+fn output(root: &Path, task: &TaskId) -> String {
+    let path = root.join(format!("attempts/{task}/output.log"));
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Waits until a task has said that it runs.
+async fn says_started(root: &Path, task: &TaskId) {
+    let started = || output(root, task).contains("started");
+    until("the command starts", async || started().then_some(())).await;
 }
 
 impl Carrier for Local {
@@ -112,24 +167,105 @@ impl Carrier for Local {
     }
 
     fn launch(&self) -> Launch {
-        let script = match self.program {
-            Program::Succeeds => "echo started",
-            Program::RunsOn => "echo started; exec sleep 60",
-            // Being ignored is inherited.
-            Program::IgnoresTerminate => "trap '' TERM; echo started; exec sleep 60",
-        };
-        launch(&["sh", "-c", script], &["n0", "n1"], &[0])
+        launch(&["sh", "-c", self.program.script()], &["n0", "n1"], &[0])
     }
 
     async fn proceed(&self, task: &TaskId) {
-        until("the command starts", async || {
-            self.output(task).contains("started").then_some(())
-        })
-        .await;
+        says_started(self.root.path(), task).await;
     }
 
     fn starts(&self, task: &TaskId) -> usize {
-        self.output(task).matches("started").count()
+        output(self.root.path(), task).matches("started").count()
+    }
+
+    fn restart(&mut self) {
+        self.backend = Self::backend(self.root.path());
+    }
+
+    /// It asks the system it runs on, which does not go away.
+    fn go_away(&self) -> bool {
+        false
+    }
+
+    fn come_back(&self) {}
+}
+
+struct Slurm<'a> {
+    cluster: &'a Cluster,
+    backend: SlurmBackend,
+    program: Program,
+    root: tempfile::TempDir,
+}
+
+impl<'a> Slurm<'a> {
+    fn new(cluster: &'a Cluster, program: Program) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        Self {
+            backend: Self::backend(cluster, root.path()),
+            cluster,
+            program,
+            root,
+        }
+    }
+
+    fn backend(cluster: &Cluster, root: &Path) -> SlurmBackend {
+        let supervisor = vec![env!("CARGO_BIN_EXE_antiphon-supervise-test").to_owned()];
+        let backend = SlurmBackend::new(SlurmConfig {
+            conf: Some(cluster.conf()),
+            partitions: vec!["general".into()],
+            poll: Millis::from_millis(300),
+            // A controller that hangs is met by some of these tests; on a busy machine one that does not may take seconds.
+            command_timeout: Millis::from_secs(6),
+            ..SlurmConfig::new(root.to_owned(), supervisor)
+        });
+        backend.unwrap()
+    }
+}
+
+impl Carrier for Slurm<'_> {
+    fn backend(&self) -> &dyn Backend {
+        &self.backend
+    }
+
+    fn launch(&self) -> Launch {
+        launch(&["sh", "-c", self.program.script()], &["n1", "n2"], &[0])
+    }
+
+    async fn proceed(&self, task: &TaskId) {
+        says_started(self.root.path(), task).await;
+    }
+
+    fn starts(&self, task: &TaskId) -> usize {
+        output(self.root.path(), task).matches("started").count()
+    }
+
+    fn restart(&mut self) {
+        self.backend = Self::backend(self.cluster, self.root.path());
+    }
+
+    fn go_away(&self) -> bool {
+        self.cluster.signal("slurmctld", "-STOP");
+        true
+    }
+
+    fn come_back(&self) {
+        self.cluster.signal("slurmctld", "-CONT");
+    }
+}
+
+impl Drop for Slurm<'_> {
+    /// What a test left running must not be in the way of the next.
+    fn drop(&mut self) {
+        self.cluster
+            .command("scancel", &["--full", "--signal=KILL", "--user=root"]);
+        self.cluster.command("scancel", &["--user=root"]);
+        let gone = || self.cluster.ok("squeue", &["-h"]).is_empty();
+        for _ in 0..600 {
+            if gone() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
     }
 }
 
@@ -237,6 +373,85 @@ async fn a_node_of_somebody_else_is_refused_whole(carrier: impl Carrier) {
     assert_eq!(carrier.backend().seen(attempt()).await.unwrap(), None);
 }
 
+async fn every_node_has_a_name_and_says_what_it_has(carrier: impl Carrier) {
+    let nodes = carrier.backend().nodes().await.unwrap();
+    assert!(!nodes.is_empty());
+    for node in &nodes {
+        assert!(!node.name.0.is_empty() && node.cpus > 0, "{node:?}");
+    }
+    let of_launch = carrier.launch().allocation;
+    for task in &of_launch.tasks {
+        assert!(nodes.iter().any(|node| node.name == task.node), "{task:?}");
+    }
+}
+
+async fn one_task_may_end_while_the_others_run(carrier: impl Carrier) {
+    run(&carrier).await;
+    let exit = end_of(&carrier, &task(0)).await;
+    assert!(matches!(exit, Exit::Code { code: 3, .. }), "{exit}");
+    for _ in 0..10 {
+        let seen = look(carrier.backend(), &task(1)).await;
+        assert!(
+            matches!(seen, Some(TaskSeen::Starting | TaskSeen::Running)),
+            "{seen:?}"
+        );
+    }
+    carrier.backend().kill(attempt()).await.unwrap();
+    let exit = end_of(&carrier, &task(1)).await;
+    assert!(matches!(exit, Exit::Signal { signal: 9, .. }), "{exit}");
+}
+
+async fn another_server_takes_up_what_runs(mut carrier: impl Carrier) {
+    run(&carrier).await;
+    carrier.restart();
+    let seen = look(carrier.backend(), &task(0)).await;
+    assert!(
+        matches!(seen, Some(TaskSeen::Starting | TaskSeen::Running)),
+        "{seen:?}"
+    );
+    // It does not know that the launch was given before.
+    carrier.backend().launch(&carrier.launch()).await.unwrap();
+    carrier.backend().terminate(attempt()).await.unwrap();
+    for index in [0, 1] {
+        let exit = end_of(&carrier, &task(index)).await;
+        assert!(matches!(exit, Exit::Signal { signal: 15, .. }), "{exit}");
+        assert_eq!(carrier.starts(&task(index)), 1);
+    }
+}
+
+async fn a_look_that_fails_is_no_end(carrier: impl Carrier) {
+    run(&carrier).await;
+    if !carrier.go_away() {
+        return;
+    }
+    for _ in 0..3 {
+        match carrier.backend().seen(attempt()).await {
+            // It says so, or goes by what it knows; absent or ended it does not call them.
+            Err(_) => (),
+            Ok(seen) => {
+                let seen = seen.expect("they are not absent");
+                for (task, seen) in seen.tasks {
+                    assert!(!matches!(seen, TaskSeen::Ended(_)), "{task} is {seen:?}");
+                }
+            }
+        }
+    }
+    assert!(carrier.backend().nodes().await.is_err());
+    carrier.come_back();
+    until("nodes are listed again", async || {
+        carrier.backend().nodes().await.ok()
+    })
+    .await;
+    let seen = look(carrier.backend(), &task(0)).await;
+    assert!(
+        matches!(seen, Some(TaskSeen::Starting | TaskSeen::Running)),
+        "{seen:?}"
+    );
+    carrier.backend().kill(attempt()).await.unwrap();
+    end_of(&carrier, &task(0)).await;
+    assert_eq!(carrier.starts(&task(0)), 1);
+}
+
 macro_rules! contract {
     ($($name:ident($program:ident)),* $(,)?) => {
         mod fake {
@@ -251,6 +466,17 @@ macro_rules! contract {
                 super::$name(super::Local::new(super::Program::$program)).await;
             })*
         }
+        mod slurm {
+            /// One cluster for all of it: it takes seconds to start.
+            #[tokio::test]
+            async fn the_same_over_a_real_cluster() {
+                let Some(cluster) = super::Cluster::start(2, 2) else { return };
+                $(
+                    eprintln!("slurm: {}", stringify!($name));
+                    super::$name(super::Slurm::new(&cluster, super::Program::$program)).await;
+                )*
+            }
+        }
     };
 }
 
@@ -261,4 +487,8 @@ contract!(
     terminate_ends_what_obeys(RunsOn),
     what_ignores_terminate_runs_until_it_is_killed(IgnoresTerminate),
     a_node_of_somebody_else_is_refused_whole(RunsOn),
+    every_node_has_a_name_and_says_what_it_has(Succeeds),
+    one_task_may_end_while_the_others_run(FirstFails),
+    another_server_takes_up_what_runs(RunsOn),
+    a_look_that_fails_is_no_end(RunsOn),
 );

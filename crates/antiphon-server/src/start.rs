@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_backends::Backend;
+use antiphon_backends::{Backend, BackendError};
 use antiphon_kernel::State;
 use antiphon_store::{Log, SqliteLog, StoreError};
 use antiphon_types::{Command, NodeSpec, Observation, PartitionSpec, Policy, Rejection, TeamSpec};
@@ -32,6 +32,9 @@ use crate::view::View;
 
 /// How often time passes for the signal rules: far below the shortest span that one of them waits for.
 const TICK: Duration = Duration::from_secs(5);
+
+/// How often a backend is asked for its nodes: below a minute, so that a node that is down gets no second gang.
+const INVENTORY_EVERY: Duration = Duration::from_secs(20);
 
 /// What a server is started with.
 pub struct ServerConfig {
@@ -119,7 +122,7 @@ pub enum StartError {
         backend: &'static str,
         /// Why not.
         #[source]
-        source: antiphon_backends::BackendError,
+        source: BackendError,
     },
     /// The log could not be written: a failed write is not retried over.
     #[error("the log could not be written, so nothing more is decided; jobs run on")]
@@ -155,6 +158,10 @@ impl StartError {
             Self::Tls(_) => "AP0850",
             Self::LogFailed(StoreError::DiskFull { .. }) => "AP0403",
             Self::LogFailed(_) => "AP0411",
+            Self::Nodes {
+                source: BackendError::Slurm(error),
+                ..
+            } => error.code(),
             Self::Nodes { .. } => "AP0413",
             Self::Replay(_) => "AP0415",
             Self::Policy(Refused::Rejection(rejection @ Rejection::BadTeam { .. })) => {
@@ -192,6 +199,10 @@ impl StartError {
             Self::StateDir { .. } => {
                 "give this user write permission, or choose another with `--state-dir`".into()
             }
+            Self::Nodes {
+                source: BackendError::Slurm(error),
+                ..
+            } => error.help(),
             Self::Nodes { .. } => "see the cause above; nothing was changed".into(),
             Self::Policy(Refused::Rejection(rejection @ Rejection::BadTeam { .. })) => {
                 format!("{}; jobs run on", rejection.help())
@@ -230,6 +241,7 @@ pub struct Started {
     executing: JoinHandle<()>,
     forecasting: JoinHandle<()>,
     ticking: JoinHandle<()>,
+    counting: JoinHandle<()>,
 }
 
 impl Started {
@@ -245,6 +257,7 @@ impl Started {
             executing,
             forecasting,
             ticking,
+            counting,
             inputs,
             view,
             ..
@@ -259,6 +272,7 @@ impl Started {
         executing.abort();
         forecasting.abort();
         ticking.abort();
+        counting.abort();
         let _ = serving.await;
         let _ = executing.await;
         inputs.finish().await;
@@ -333,8 +347,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     let running = tokio::spawn(event_loop.run());
     let inventory = Observation::Inventory {
         nodes: nodes.clone(),
-        partitions: config.partitions,
-        resources: config.resources,
+        partitions: config.partitions.clone(),
+        resources: config.resources.clone(),
     };
     let settings = (config.policy, config.teams);
     let told = tell_what_is_new(&view, &inputs, inventory, settings, &config.user).await;
@@ -353,6 +367,11 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         ca: config.tls.as_ref().and_then(|tls| tls.ca.clone()),
     };
     let executing = tokio::spawn(executor.run(orders));
+    let counting = tokio::spawn(count_nodes(
+        config.backend.clone(),
+        inputs.clone(),
+        (config.partitions, config.resources),
+    ));
     let forecasts = Arc::new(Forecasts::default());
     let forecasting = {
         let (forecasts, view) = (forecasts.clone(), view.clone());
@@ -400,6 +419,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         executing,
         forecasting,
         ticking,
+        counting,
     })
 }
 
@@ -450,6 +470,42 @@ fn machine_name() -> String {
     match name.trim() {
         "" => "localhost".to_owned(),
         name => name.to_owned(),
+    }
+}
+
+/// Asks the backend for its nodes again and again. The log takes only what differs; where the backend cannot be asked, what
+/// it said last still stands.
+async fn count_nodes(
+    backend: Arc<dyn Backend>,
+    inputs: LoopHandle,
+    (partitions, resources): (Vec<PartitionSpec>, BTreeMap<String, u64>),
+) {
+    let mut interval = tokio::time::interval(INVENTORY_EVERY);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick comes at once, and the nodes were asked for just now.
+    interval.tick().await;
+    loop {
+        interval.tick().await;
+        let nodes = match backend.nodes().await {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                let (backend, error) = (backend.name(), chain(&error));
+                tracing::warn!(
+                    backend,
+                    error,
+                    "the nodes could not be listed; they stay as they were"
+                );
+                continue;
+            }
+        };
+        let inventory = Observation::Inventory {
+            nodes,
+            partitions: partitions.clone(),
+            resources: resources.clone(),
+        };
+        if inputs.observe(inventory).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Target {
 pub(crate) enum Command {
     /// Start a server on this machine: scheduler and local backend in one process
     Up(UpArgs),
+    /// Start a server over a cluster: its engine starts the processes, none run here
+    Serve(ServeArgs),
     /// Submit jobs
     Submit(SubmitArgs),
     /// Say what a job file would do, without submitting it
@@ -109,13 +111,34 @@ pub(crate) enum Command {
     /// Start and watch one task (used by the server)
     #[command(hide = true)]
     Supervise {
-        /// The task's directory
+        /// The task's directory; with a role that of its attempt
         dir: PathBuf,
+        /// The role, where Slurm says which task of it this is
+        role: Option<String>,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) reach: ReachArgs,
+    /// Nodes to offer, all of them on this machine: a cluster file, or what `scontrol show node` prints [default: this machine as it is]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Slurm's `topology.conf` for those nodes [default: the one beside nodes in Slurm's form]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) topology: Option<PathBuf>,
+    /// Virtual GPUs to offer where there are no real ones [default: 8]
+    #[arg(long, value_name = "N")]
+    pub(crate) virtual_gpus: Option<u32>,
+    /// Run as root; jobs then run as root
+    #[arg(long)]
+    pub(crate) allow_root: bool,
+}
+
+/// How others reach a server.
+#[derive(Debug, Args)]
+pub(crate) struct ReachArgs {
     /// Where to listen; anything but loopback takes a certificate [default: 127.0.0.1:7440]
     #[arg(long, value_name = "ADDR:PORT", env = "ANTIPHON_LISTEN")]
     pub(crate) listen: Option<SocketAddr>,
@@ -131,15 +154,24 @@ pub(crate) struct UpArgs {
     /// Speak plain HTTP to other machines: whoever is on the way can read tokens and outputs
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Nodes to offer, all of them on this machine: a cluster file, or what `scontrol show node` prints [default: this machine as it is]
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) reach: ReachArgs,
+    /// Drive the Slurm that this machine's `scontrol` reaches [default: where `[backend.slurm]` is there]
+    #[arg(long)]
+    pub(crate) slurm: bool,
+    /// A partition of Slurm's to use; may be given several times [default: the only one]
+    #[arg(long = "partition", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) partitions: Vec<String>,
+    /// Nodes to offer beside the cluster's, all of them on this machine: a cluster file [default: none]
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
-    /// Slurm's `topology.conf` for those nodes [default: the one beside nodes in Slurm's form]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) topology: Option<PathBuf>,
-    /// Virtual GPUs to offer where there are no real ones [default: 8]
-    #[arg(long, value_name = "N")]
-    pub(crate) virtual_gpus: Option<u32>,
+    /// Whose the partitions are: antiphon's own, or everybody's, in which it is a guest [default: own]
+    #[arg(long, value_name = "own|guest")]
+    pub(crate) mode: Option<crate::settings::slurm::Mode>,
     /// Run as root; jobs then run as root
     #[arg(long)]
     pub(crate) allow_root: bool,

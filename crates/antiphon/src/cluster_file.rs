@@ -2,21 +2,19 @@
 //! lie on this machine; in antiphon's own form, or as Slurm prints its nodes.
 
 mod form;
-mod names;
 mod scontrol;
 mod topology;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use antiphon_backends::slurm::names::NAMES_MAX as NODES_MAX;
+use antiphon_backends::slurm::{nodes as slurm_nodes, topology as slurm_topology};
 use antiphon_types::{GPUS_PER_NODE_MAX, NodeSpec, PartitionSpec};
 
 use crate::cli::Exit;
 use crate::failure::Failure;
 use crate::render::say;
-
-/// Nodes of one file: the widest clusters have 5,000, and it bounds what a mistyped range can make.
-const NODES_MAX: usize = 20_000;
 
 /// Slurm's own name for the file beside its nodes.
 const TOPOLOGY: &str = "topology.conf";
@@ -35,7 +33,7 @@ pub(crate) struct Cluster {
 /// Reads a cluster file, and the topology that belongs to it: the one that is given, or Slurm's beside Slurm's nodes.
 pub(crate) fn read(path: &Path, topology: Option<&Path>) -> Result<Cluster, Failure> {
     let text = text(path)?;
-    let slurm = scontrol::is_meant(&text);
+    let slurm = slurm_nodes::is_meant(&text);
     let mut cluster = if slurm {
         scontrol::cluster(&text)
     } else {
@@ -48,7 +46,7 @@ pub(crate) fn read(path: &Path, topology: Option<&Path>) -> Result<Cluster, Fail
         None => beside().filter(|beside| slurm && beside.exists()),
     };
     if let Some(file) = &topology {
-        let places = topology::places(&self::text(file)?);
+        let places = slurm_topology::places(&self::text(file)?);
         let places = places.map_err(|why| wrong(file, why, true))?;
         topology::apply(&places, &mut cluster);
     }

@@ -1,5 +1,6 @@
 //! Where things are, and the configuration file: flag over environment over file over default.
 
+pub(crate) mod slurm;
 mod team;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,14 @@ pub(crate) struct Settings {
     secrets: BTreeSet<String>,
     policy: Policy,
     team: Vec<team::TeamFile>,
+    backend: Backends,
+}
+
+/// `[backend.*]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Backends {
+    slurm: Option<slurm::SlurmFile>,
 }
 
 /// `[tls]`.
@@ -82,6 +91,9 @@ impl Settings {
         } = &mut settings.tls;
         for path in [certificate, key, ca].into_iter().flatten() {
             *path = beside.join(&*path);
+        }
+        if let Some(slurm) = &mut settings.backend.slurm {
+            slurm.count_from(beside);
         }
         Ok(settings)
     }
@@ -162,6 +174,11 @@ impl Settings {
 
     pub(crate) fn topology(&self, flag: Option<PathBuf>) -> Option<PathBuf> {
         flag.or_else(|| self.topology.clone())
+    }
+
+    /// `[backend.slurm]`, where it is there.
+    pub(crate) const fn slurm(&self) -> Option<&slurm::SlurmFile> {
+        self.backend.slurm.as_ref()
     }
 
     pub(crate) fn policy(&self) -> Policy {

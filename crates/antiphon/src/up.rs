@@ -6,31 +6,31 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use antiphon_backends::Backend;
 use antiphon_backends::local::{LocalBackend, LocalConfig};
 use antiphon_server::{Limits, ServerConfig, Started, audit as audit_log, start};
 use antiphon_store::SqliteLog;
-use antiphon_types::NodeSpec;
+use antiphon_types::{NodeSpec, PartitionSpec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{Exit, ReadArgs, Target, UpArgs};
+use crate::cli::{Exit, ReachArgs, ReadArgs, Target, UpArgs};
 use crate::cluster_file;
 use crate::failure::{Failure, causes};
 use crate::render::{print, say};
 use crate::settings::{self, Settings};
 
-/// Starts a server and stays until it is told to stop.
-pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
-    if rustix::process::geteuid().is_root() && !args.allow_root {
-        let why = "jobs run as the user who runs the server, and would run as root";
-        return Err(
-            Failure::new(Exit::Server, "AP0406", "`antiphon up` does not run as root")
-                .why(why)
-                .help(
-                    "run it as another user, or add `--allow-root` if this machine is yours alone",
-                ),
-        );
+/// Supervises a task: the one in this directory, or the one of this role that Slurm has started here.
+pub(crate) fn supervise(dir: &Path, role: Option<&str>) -> ExitCode {
+    match role {
+        None => antiphon_backends::local::supervise::run(dir),
+        Some(role) => antiphon_backends::slurm::step::run(dir, role),
     }
+}
+
+/// Starts a server over this machine and stays until it is told to stop.
+pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
+    not_as_root("up", args.allow_root)?;
     let settings = Settings::read()?;
     let state_dir = settings.state_dir(target)?;
     let topology = settings.topology(args.topology);
@@ -43,8 +43,49 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         Some(cluster) => (Some(cluster.nodes), cluster.partitions, cluster.resources),
         None => (None, Vec::new(), BTreeMap::new()),
     };
-    let mut teams = settings.teams();
-    settings::in_words_of(nodes.as_deref().unwrap_or_default(), &mut teams);
+    stay(&settings, target, args.reach, async {
+        let virtual_gpus = settings.virtual_gpus(args.virtual_gpus);
+        let known = nodes.clone().unwrap_or_default();
+        let backend = local(&state_dir, nodes, virtual_gpus, settings.secrets())?;
+        Ok(Offer {
+            backend: Arc::new(backend),
+            nodes: known,
+            partitions,
+            resources,
+        })
+    })
+}
+
+/// Refuses to start as root, unless that is said to be meant.
+pub(crate) fn not_as_root(command: &str, allowed: bool) -> Result<(), Failure> {
+    if allowed || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let what = format!("`antiphon {command}` does not run as root");
+    let why = "jobs run as the user who runs the server, and would run as root";
+    let help = "run it as another user, or add `--allow-root` if this machine is yours alone";
+    Err(Failure::new(Exit::Server, "AP0406", what)
+        .why(why)
+        .help(help))
+}
+
+/// What a server has to run jobs on.
+pub(crate) struct Offer {
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Its nodes, where they are known before it is asked: their words for GPU types are those of teams too.
+    pub(crate) nodes: Vec<NodeSpec>,
+    pub(crate) partitions: Vec<PartitionSpec>,
+    pub(crate) resources: BTreeMap<String, u64>,
+}
+
+/// Runs a server until it is told to stop.
+pub(crate) fn stay(
+    settings: &Settings,
+    target: &Target,
+    reach: ReachArgs,
+    offer: impl Future<Output = Result<Offer, Failure>>,
+) -> Result<ExitCode, Failure> {
+    let state_dir = settings.state_dir(target)?;
     trace();
     std::panic::set_hook(Box::new(|panic| {
         // A bug that the server catches is told by it; the place is what it cannot know.
@@ -60,28 +101,35 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         .why(error.to_string())
     })?;
     runtime.block_on(async {
-        let config = ServerConfig {
-            listen: settings.listen(args.listen),
-            tls: settings.tls(target, args.certificate, args.key)?,
-            plain_to_others: args.insecure,
-            advertise: settings.advertise(args.advertise),
-            limits: within(settings.limits(), files),
-            backend: Arc::new(backend(
-                &state_dir,
-                nodes,
-                settings.virtual_gpus(args.virtual_gpus),
-                settings.secrets(),
-            )?),
-            state_dir: state_dir.clone(),
-            policy: settings.policy(),
-            teams,
-            partitions,
-            resources,
-            user: user(),
-        };
         let mut stop = std::pin::pin!(stop()?);
-        let started = tokio::select! {
-            started = start(config) => started?,
+        let starting = async {
+            let Offer {
+                backend,
+                nodes,
+                partitions,
+                resources,
+            } = offer.await?;
+            let mut teams = settings.teams();
+            settings::in_words_of(&nodes, &mut teams);
+            let name = backend.name();
+            let config = ServerConfig {
+                listen: settings.listen(reach.listen),
+                tls: settings.tls(target, reach.certificate, reach.key)?,
+                plain_to_others: reach.insecure,
+                advertise: settings.advertise(reach.advertise),
+                limits: within(settings.limits(), files),
+                backend,
+                state_dir: state_dir.clone(),
+                policy: settings.policy(),
+                teams,
+                partitions,
+                resources,
+                user: user(),
+            };
+            Ok::<_, Failure>((start(config).await?, name))
+        };
+        let (started, backend) = tokio::select! {
+            started = starting => started?,
             () = &mut stop => {
                 say("antiphon was stopped before it had started; jobs run on");
                 return Ok(ExitCode::SUCCESS);
@@ -89,12 +137,14 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         };
         greet(&started, &state_dir);
         let running_on = started.run_until(stop).await?;
+        let again = match backend {
+            "local" => "antiphon up",
+            _ => "antiphon serve",
+        };
         say(&match running_on {
             0 => "antiphon has stopped; no job is running".to_owned(),
-            1 => "antiphon has stopped; 1 job runs on: `antiphon up` takes it up again".to_owned(),
-            n => {
-                format!("antiphon has stopped; {n} jobs run on: `antiphon up` takes them up again")
-            }
+            1 => format!("antiphon has stopped; 1 job runs on: `{again}` takes it up again"),
+            n => format!("antiphon has stopped; {n} jobs run on: `{again}` takes them up again"),
         });
         Ok(ExitCode::SUCCESS)
     })
@@ -126,7 +176,8 @@ fn within(limits: Limits, files: Option<u64>) -> Limits {
     }
 }
 
-fn backend(
+/// Processes of this machine as a backend.
+pub(crate) fn local(
     state_dir: &Path,
     nodes: Option<Vec<NodeSpec>>,
     virtual_gpus: u32,

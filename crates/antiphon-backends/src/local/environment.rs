@@ -45,13 +45,13 @@ pub(crate) fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsStr
         .filter_map(|name| Some((*name, env::var_os(name)?)))
 }
 
-/// The variables of one task, on top of the inherited ones. Where the job sets one that antiphon computes, antiphon's
+/// The variables of one task, whose role's ranks meet at this address and port, on top of the inherited ones. Where the job sets one that antiphon computes, antiphon's
 /// counts: one `RANK` for all tasks, or GPUs that another attempt holds, could only do harm.
 pub(crate) fn of_task(
     launch: &Launch,
     task: &TaskAllocation,
     node: &NodeSpec,
-    port: u16,
+    (address, port): (&str, u16),
     dir: &Path,
 ) -> BTreeMap<String, String> {
     let Launch {
@@ -106,8 +106,6 @@ pub(crate) fn of_task(
         .iter()
         .find(|other| other.name == *role)
         .map_or(Processes::PerNode, |role| role.shape.processes);
-    // Every node of this backend is this machine.
-    let address = "127.0.0.1";
     if processes == Processes::PerNode {
         set("PET_NNODES", tasks.to_string());
         set("PET_NODE_RANK", index.to_string());

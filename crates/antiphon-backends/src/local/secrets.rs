@@ -24,7 +24,7 @@ pub(crate) fn read(
 }
 
 /// Looks before a submit whether they could be read. `offered` are the server's variables that jobs may have.
-pub(super) fn preflight(
+pub(crate) fn preflight(
     secrets: &BTreeMap<String, SecretRef>,
     offered: &BTreeSet<String>,
 ) -> Result<(), Preflight> {

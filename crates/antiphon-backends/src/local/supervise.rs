@@ -5,6 +5,9 @@
 //! because there is one for every task. As a child subreaper it becomes the parent of every orphan below it. That
 //! makes one question exact that `/proc` cannot answer without races: it has no child left if and only if no process
 //! of the task is left, in whatever session or process group they hid.
+//!
+//! On a node that the server cannot reach, orders come as a file, and SIGURG, which does nothing to whoever else gets it,
+//! says that there is one.
 
 mod node_check;
 
@@ -14,7 +17,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,13 +29,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus, getpid, set_child_subreaper, setsid, wait};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGURG, SIGUSR1};
 
 use super::classify::{TAIL_BYTES, classify, printable};
 use super::command;
 use super::process::{Process, boot_id, descendants};
 use super::secrets;
-use super::task_dir::{Check, ProcessFile, Reserve, TaskDir, TaskFile};
+use super::task_dir::{self, Check, ProcessFile, Reserve, TaskDir, TaskFile};
 use crate::trust;
 
 /// What the supervisor exits with where another one has the task: nothing is wrong, and nothing was started.
@@ -51,6 +54,12 @@ const HINT_WAIT: Duration = Duration::from_secs(2);
 /// default, 128 KiB, costs a page fault for every 4 KiB of it.
 const BUFFER_BYTES: usize = 4 * 1_024;
 
+/// The file in which orders are left for a supervisor that the server cannot signal.
+pub(crate) const ORDER_FILE: &str = "order.json";
+
+/// How often a supervisor looks for such an order by itself, where no signal told it to.
+const ORDER_EVERY: Duration = Duration::from_secs(5);
+
 /// How many characters say why a command could not be started: a search path is long.
 const UNSTARTABLE_CHARS: usize = 1_000;
 
@@ -60,7 +69,12 @@ const UNSTARTABLE_CHARS: usize = 1_000;
 /// signals and reaps every child.
 #[must_use]
 pub fn run(task_dir: &Path) -> ExitCode {
-    match supervise(TaskDir::new(task_dir.to_owned())) {
+    run_placed(task_dir, Placed::default())
+}
+
+/// The same for a task that another system has put on this node.
+pub(crate) fn run_placed(task_dir: &Path, placed: Placed) -> ExitCode {
+    match supervise(TaskDir::new(task_dir.to_owned()), placed) {
         Ok(Supervised::Ended) => ExitCode::SUCCESS,
         Ok(Supervised::Taken) => ExitCode::from(TAKEN),
         Err(error) => {
@@ -68,6 +82,27 @@ pub fn run(task_dir: &Path) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What is known of a task only on its node.
+#[derive(Debug, Default)]
+pub(crate) struct Placed {
+    /// Variables on top of those in `task.json`.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Why the node cannot run the task, if so.
+    pub(crate) unfit: Option<String>,
+    /// The directory in which orders are left, where the server does not signal supervisors.
+    pub(crate) orders: Option<PathBuf>,
+}
+
+/// What is to become of a task's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
 }
 
 enum Supervised {
@@ -83,14 +118,16 @@ struct Signals {
     terminate: Arc<AtomicBool>,
     /// SIGUSR1 has come: every process is to be killed.
     kill: Arc<AtomicBool>,
+    /// Where orders are left that come by no signal.
+    orders: Option<PathBuf>,
 }
 
-fn supervise(dir: TaskDir) -> io::Result<Supervised> {
+fn supervise(dir: TaskDir, placed: Placed) -> io::Result<Supervised> {
     // Out of the server's session and process group, so that neither its terminal nor its end reaches the task. Fails
     // only where it leads a group already, which is just as good.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
-    let signals = Signals::install()?;
+    let signals = Signals::install(placed.orders)?;
 
     let Some(_lock) = dir.lock()? else {
         return Ok(Supervised::Taken);
@@ -99,9 +136,10 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
     if dir.supervisor()?.is_some() || dir.exit()?.is_some() {
         return Ok(Supervised::Taken);
     }
-    let task = dir
+    let mut task = dir
         .task()?
         .ok_or_else(|| io::Error::other("task.json is not there"))?;
+    task.environment.extend(placed.environment);
     let reserve = dir.reserve_exit()?;
     let boot = boot_id()?;
     dir.write_supervisor(&ProcessFile {
@@ -109,7 +147,9 @@ fn supervise(dir: TaskDir) -> io::Result<Supervised> {
         boot: boot.clone(),
     })?;
 
-    let refusal = match refused(&task, &signals) {
+    signals.take_order();
+    let unfit = placed.unfit.map(|evidence| Exit::Unfit { evidence });
+    let refusal = match refused(&task, &signals).or(unfit) {
         Some(exit) => Some(exit),
         None => node_check::unfit(&task, &dir, &signals)?,
     };
@@ -415,7 +455,7 @@ fn post<B: Serialize>(
 
 impl Signals {
     /// Handlers, not "ignore": a command would inherit that, and Python, for one, would then never see Ctrl-C.
-    fn install() -> io::Result<Self> {
+    fn install(orders: Option<PathBuf>) -> io::Result<Self> {
         let (wake, write) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let terminate = Arc::new(AtomicBool::new(false));
@@ -423,18 +463,34 @@ impl Signals {
         // Flags first: who is woken finds them set.
         signal_hook::flag::register(SIGTERM, Arc::clone(&terminate))?;
         signal_hook::flag::register(SIGUSR1, Arc::clone(&kill))?;
-        for signal in [SIGTERM, SIGUSR1, SIGCHLD, SIGHUP, SIGINT, SIGQUIT] {
+        for signal in [SIGTERM, SIGUSR1, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGURG] {
             signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
         }
         Ok(Self {
             wake,
             terminate,
             kill,
+            orders,
         })
+    }
+
+    /// Takes up an order that was left in a file.
+    fn take_order(&self) {
+        let Some(dir) = &self.orders else { return };
+        match task_dir::read::<Order>(dir, ORDER_FILE) {
+            Ok(None) => (),
+            Ok(Some(Order::Terminate)) => self.terminate.store(true, Ordering::SeqCst),
+            Ok(Some(Order::Kill)) => self.kill.store(true, Ordering::SeqCst),
+            Err(error) => note(&format!("cannot read an order: {error}")),
+        }
     }
 
     /// Waits until a signal comes, or for so long.
     fn wait(&self, limit: Option<Duration>) {
+        let limit = match &self.orders {
+            Some(_) => Some(limit.map_or(ORDER_EVERY, |limit| limit.min(ORDER_EVERY))),
+            None => limit,
+        };
         let limit = limit.map(|limit| Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
@@ -446,6 +502,7 @@ impl Signals {
         );
         let mut drain = [0; 64];
         while (&self.wake).read(&mut drain).is_ok_and(|bytes| bytes > 0) {}
+        self.take_order();
     }
 
     fn stopped_before_the_start(&self) -> Option<Exit> {

@@ -244,34 +244,59 @@ impl TaskDir {
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        let text = match fs::read(self.0.join(name)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        let Version { version } = serde_json::from_slice(&text)?;
-        if version > VERSION {
-            return Err(io::Error::other(format!(
-                "{name} has version {version}, written by a newer antiphon; this one reads up to {VERSION}"
-            )));
-        }
-        let Versioned { content, .. } = serde_json::from_slice(&text)?;
-        Ok(Some(content))
+        read(&self.0, name)
     }
 
     fn write<T: Serialize>(&self, name: &str, content: &T) -> io::Result<()> {
-        let temporary = self.0.join(format!(".{name}.new"));
-        owners()
-            .create(true)
-            .truncate(true)
-            .open(&temporary)?
-            .write_all(&to_json(content)?)?;
-        fs::rename(temporary, self.0.join(name))
+        write(&self.0, name, content)
     }
+
+    /// Whether a process holds the task's lock. Asks for it, so that a supervisor that starts at this moment finds it
+    /// taken: only for tasks that nothing starts any more.
+    pub(crate) fn is_locked(&self) -> io::Result<bool> {
+        let file = match OpenOptions::new().write(true).open(self.0.join("lock")) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(false),
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Reads a versioned JSON file; `None` where it is not there.
+pub(crate) fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
+    let text = match fs::read(dir.join(name)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let Version { version } = serde_json::from_slice(&text)?;
+    if version > VERSION {
+        return Err(io::Error::other(format!(
+            "{name} has version {version}, written by a newer antiphon; this one reads up to {VERSION}"
+        )));
+    }
+    let Versioned { content, .. } = serde_json::from_slice(&text)?;
+    Ok(Some(content))
+}
+
+/// Writes a versioned JSON file, which appears whole.
+pub(crate) fn write<T: Serialize>(dir: &Path, name: &str, content: &T) -> io::Result<()> {
+    let temporary = dir.join(format!(".{name}.new"));
+    owners()
+        .create(true)
+        .truncate(true)
+        .open(&temporary)?
+        .write_all(&to_json(content)?)?;
+    fs::rename(temporary, dir.join(name))
 }
 
 impl Reserve {

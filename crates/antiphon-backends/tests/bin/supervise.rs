@@ -1,11 +1,16 @@
-//! A supervisor as its own program, for the tests of the local backend. The product has it as a hidden subcommand.
+//! A supervisor as its own program, for the tests of the backends. The product has it as a hidden subcommand.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let task_dir = std::env::args_os()
-        .next_back()
-        .expect("a program has at least its name");
-    antiphon_backends::local::supervise::run(Path::new(&task_dir))
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match arguments.as_slice() {
+        [task_dir] => antiphon_backends::local::supervise::run(Path::new(task_dir)),
+        [attempt_dir, role] => {
+            let role = role.to_str().expect("roles are text");
+            antiphon_backends::slurm::step::run(Path::new(attempt_dir), role)
+        }
+        _ => ExitCode::FAILURE,
+    }
 }

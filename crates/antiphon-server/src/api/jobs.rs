@@ -355,7 +355,15 @@ pub(crate) async fn why(
         let waits = matches!(job.state, JobState::Pending { .. } | JobState::Held { .. });
         if !waits {
             let now = now().max(state.now());
-            return Ok(Json(told_why::why(&state, job, now, forecast.as_deref())));
+            let mut told = told_why::why(&state, job, now, forecast.as_deref());
+            if let JobState::Starting { active } = &job.state
+                && let Some(reason) = shared.backend.waits(active.attempt)
+            {
+                let backend = shared.backend.name();
+                told.sentences
+                    .push(format!("{backend} has not started it: {reason}"));
+            }
+            return Ok(Json(told));
         }
         job.id
     };

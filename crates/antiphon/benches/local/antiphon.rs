@@ -1,4 +1,5 @@
-//! Measures a server of its own: `antiphon up` over a private state directory, one node of 64 virtual CPUs, a free port.
+//! Measures a server of its own over a private state directory, on a free port: `antiphon up` with one node of 64 virtual
+//! CPUs, or `antiphon serve` over a Slurm that somebody else has started.
 //! Leaves no process and no file behind, also where it fails. Speaks to it as any client would, by HTTP alone.
 
 use std::fs;
@@ -33,10 +34,19 @@ pub(crate) struct Measured {
     pub(crate) dir: tempfile::TempDir,
 }
 
+/// What starts the processes.
+#[derive(Debug, Clone)]
+pub(crate) enum Engine {
+    /// This machine.
+    Local,
+    /// The Slurm with this configuration.
+    Slurm(PathBuf),
+}
+
 /// Measures once.
 pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
     let mut submits = Run::from([("load", machine::load())]);
-    let mut server = Server::start(size, interrupted)?;
+    let mut server = Server::start(size, Engine::Local, interrupted)?;
 
     let ends = server.watch()?;
     let mut sent = Vec::new();
@@ -45,7 +55,7 @@ pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
     steadily(size, interrupted, |number| {
         let at = now_ns()?;
         let begin = Instant::now();
-        let job = client.submit(&format!("steady-{number}"))?;
+        let job = client.submit(&format!("steady-{number}"), 0)?;
         accepted.push(begin.elapsed().as_secs_f64() * 1e3);
         sent.push((at, job));
         Ok(())
@@ -63,7 +73,7 @@ pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
         interrupted.check()?;
         let file = server.path().join("job.json");
         let name = format!("command-{number}");
-        fs::write(&file, job_file(&name).to_string())?;
+        fs::write(&file, job_file(&name, 0).to_string())?;
         let at = now_ns()?;
         let done = server
             .command()
@@ -77,30 +87,13 @@ pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
     }
     submits.insert("command_p50_ms", median(by_command));
 
-    let ends = server.watch()?;
-    let begin = Instant::now();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..CONNECTIONS)
-            .map(|first| {
-                let client = server.client();
-                scope.spawn(move || -> Result<()> {
-                    for number in (first..size.burst).step_by(CONNECTIONS as usize) {
-                        interrupted.check()?;
-                        client.submit(&format!("burst-{number}"))?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| "a client panicked")?)
-    })?;
-    let submitted = begin.elapsed().as_secs_f64();
-    let last = ends.wait(size.burst as usize, interrupted)?;
+    let Burst {
+        submitted_s,
+        ended_s,
+    } = server.burst(size.burst, 0, interrupted)?;
     let jobs = f64::from(size.burst);
-    submits.insert("submits_per_s", jobs / submitted);
-    submits.insert("jobs_per_s", jobs / (last - begin).as_secs_f64());
+    submits.insert("submits_per_s", jobs / submitted_s);
+    submits.insert("jobs_per_s", jobs / ended_s);
 
     let events = server.events()?;
     server.kill()?;
@@ -112,13 +105,33 @@ pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
     })
 }
 
-fn job_file(name: &str) -> Value {
-    json!({"name": name, "resources": {"gpus": 0}, "run": {"command": COMMAND, "workdir": "/"}})
+/// Seconds in which this many jobs of one GPU each, submitted at once, have run through antiphon on a Slurm.
+pub(crate) fn burst_on_slurm(
+    size: &Size,
+    conf: PathBuf,
+    jobs: u32,
+    interrupted: &Interrupted,
+) -> Result<f64> {
+    let server = Server::start(size, Engine::Slurm(conf), interrupted)?;
+    let burst = server.burst(jobs, 1, interrupted)?;
+    drop(server.stop());
+    Ok(burst.ended_s)
+}
+
+/// How long a burst took from its first submit.
+struct Burst {
+    submitted_s: f64,
+    ended_s: f64,
+}
+
+fn job_file(name: &str, gpus: u32) -> Value {
+    json!({"name": name, "resources": {"gpus": gpus}, "run": {"command": COMMAND, "workdir": "/"}})
 }
 
 /// A server and everything it has started.
 struct Server {
     child: Child,
+    engine: Engine,
     url: String,
     token: String,
     /// Removed last. `None` only after `stop`.
@@ -126,7 +139,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(size: &Size, interrupted: &Interrupted) -> Result<Self> {
+    fn start(size: &Size, engine: Engine, interrupted: &Interrupted) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("bench-local-")
             .tempdir_in(&size.dir)?;
@@ -134,9 +147,17 @@ impl Server {
             dir.path().join("cluster.toml"),
             "[[partition]]\nname = \"bench\"\nnodes = [{ names = \"n1\", gpus = 0, cpus = 64 }]\n",
         )?;
-        let child = up(dir.path())?;
+        if let Engine::Slurm(conf) = &engine {
+            let config = dir.path().join("antiphon");
+            fs::create_dir(&config)?;
+            let conf = conf.display();
+            let text = format!("[backend.slurm]\nconf = \"{conf}\"\npartitions = [\"general\"]\n");
+            fs::write(config.join("antiphon.toml"), text)?;
+        }
+        let child = up(dir.path(), &engine)?;
         let mut server = Self {
             child,
+            engine,
             url: String::new(),
             token: String::new(),
             dir: Some(dir),
@@ -197,9 +218,38 @@ impl Server {
     fn start_again(&mut self, interrupted: &Interrupted) -> Result<f64> {
         fs::remove_file(self.path().join("state/address"))?;
         let begin = Instant::now();
-        self.child = up(self.path())?;
+        self.child = up(self.path(), &self.engine)?;
         self.wait(interrupted)?;
         Ok(begin.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// Submits so many jobs at once, and waits until all of them have ended.
+    fn burst(&self, jobs: u32, gpus: u32, interrupted: &Interrupted) -> Result<Burst> {
+        let ends = self.watch()?;
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..CONNECTIONS)
+                .map(|first| {
+                    let client = self.client();
+                    scope.spawn(move || -> Result<()> {
+                        for number in (first..jobs).step_by(CONNECTIONS as usize) {
+                            interrupted.check()?;
+                            client.submit(&format!("burst-{number}"), gpus)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| "a client panicked")?)
+        })?;
+        let submitted_s = begin.elapsed().as_secs_f64();
+        let last = ends.wait(jobs as usize, interrupted)?;
+        Ok(Burst {
+            submitted_s,
+            ended_s: (last - begin).as_secs_f64(),
+        })
     }
 
     fn events(&self) -> Result<u64> {
@@ -290,13 +340,18 @@ fn command(dir: &Path) -> Command {
     command
 }
 
-fn up(dir: &Path) -> Result<Child> {
+fn up(dir: &Path, engine: &Engine) -> Result<Child> {
     let log: PathBuf = dir.join("server.log");
     let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
-    let cluster = dir.join("cluster.toml");
-    Ok(command(dir)
-        .args(["up", "--allow-root", "--listen", "127.0.0.1:0", "--cluster"])
-        .arg(cluster)
+    let mut command = command(dir);
+    match engine {
+        Engine::Local => command
+            .args(["up", "--cluster"])
+            .arg(dir.join("cluster.toml")),
+        Engine::Slurm(_) => command.arg("serve"),
+    };
+    Ok(command
+        .args(["--allow-root", "--listen", "127.0.0.1:0"])
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()?)
@@ -319,13 +374,13 @@ impl Client {
         Ok(answer.body_mut().read_json()?)
     }
 
-    fn submit(&self, name: &str) -> Result<String> {
+    fn submit(&self, name: &str, gpus: u32) -> Result<String> {
         let mut answer = self
             .agent
             .post(format!("{}/v1/jobs", self.url))
             .header("authorization", &self.token)
             .header("idempotency-key", name)
-            .send_json(job_file(name))?;
+            .send_json(job_file(name, gpus))?;
         let accepted: Value = answer.body_mut().read_json()?;
         let job = accepted["job"].as_str();
         Ok(job.ok_or("the answer to a submit names no job")?.to_owned())

@@ -89,6 +89,7 @@ fn measure(size: &Size) -> Result<()> {
     let mut local = Figures::default();
     let mut restarts = Figures::default();
     let mut slurm = Figures::default();
+    let mut through = Figures::default();
     let mut no_slurm = (size.slurm_runs == 0).then(|| "left out by `--slurm-runs 0`".to_owned());
     let mut dirs = Vec::new();
     let disk = machine::sync_ms(&size.dir)?;
@@ -103,6 +104,10 @@ fn measure(size: &Size) -> Result<()> {
         if run < size.slurm_runs && no_slurm.is_none() {
             match slurm::run(size, &interrupted)? {
                 slurm::Measured::Figures(figures) => slurm.push(figures),
+                slurm::Measured::Skipped(reason) => no_slurm = Some(reason),
+            }
+            match slurm::beside_antiphon(size, &interrupted)? {
+                slurm::Measured::Figures(figures) => through.push(figures),
                 slurm::Measured::Skipped(reason) => no_slurm = Some(reason),
             }
         }
@@ -121,8 +126,14 @@ fn measure(size: &Size) -> Result<()> {
     print(local.line(common("local/submit_to_start"), "p99_ms", "ms"))?;
     print(restarts.line(common("local/restart"), "answer_ms", "ms"))?;
     match no_slurm {
-        Some(reason) => print(json!({"bench": "slurm/submit_to_start", "skipped": reason})),
-        None => print(slurm.line(common("slurm/submit_to_start"), "p99_ms", "ms")),
+        Some(reason) => {
+            print(json!({"bench": "slurm/submit_to_start", "skipped": &reason}))?;
+            print(json!({"bench": "slurm/through_antiphon", "skipped": reason}))
+        }
+        None => {
+            print(slurm.line(common("slurm/submit_to_start"), "p99_ms", "ms"))?;
+            print(through.line(common("slurm/through_antiphon"), "added_percent", "%"))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::antiphon;
 use crate::figures::{Run, add_latencies, median};
 use crate::{COMMAND, END_WAIT, Interrupted, Result, Size, latency_ms, machine, now_ns, steadily};
 
@@ -18,6 +19,10 @@ const SUBMITTERS: u32 = 4;
 
 /// The longest that the cluster may take to come up, with its packages to install.
 const UP_WAIT: Duration = Duration::from_secs(300);
+
+/// The clusters that are measured.
+const ONE_NODE: [&str; 6] = ["--nodes", "1", "--gpus", "0", "--cpus", "64"];
+const EIGHT_NODES: [&str; 8] = ["--nodes", "8", "--gpus", "8", "--cpus", "64", "--leaf", "4"];
 
 /// What `slurm-up` exits with where there can be no cluster.
 const SKIPPED: i32 = 77;
@@ -31,7 +36,7 @@ pub(crate) enum Measured {
 
 /// Measures once.
 pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
-    let mut cluster = match Cluster::start(interrupted)? {
+    let mut cluster = match Cluster::start(&ONE_NODE, interrupted)? {
         Ok(cluster) => cluster,
         Err(reason) => return Ok(Measured::Skipped(reason)),
     };
@@ -42,7 +47,7 @@ pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
     steadily(size, interrupted, |_| {
         let at = now_ns()?;
         let begin = Instant::now();
-        let job = cluster.submit()?;
+        let job = cluster.submit(&[])?;
         accepted.push(begin.elapsed().as_secs_f64() * 1e3);
         sent.push((at, job));
         Ok(())
@@ -64,30 +69,30 @@ pub(crate) fn run(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
     }
     figures.insert("srun_p50_ms", median(attended));
 
-    let before = cluster.ended()?;
-    let begin = Instant::now();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..SUBMITTERS)
-            .map(|first| {
-                let cluster = &cluster;
-                scope.spawn(move || -> Result<()> {
-                    for _ in (first..size.burst).step_by(SUBMITTERS as usize) {
-                        interrupted.check()?;
-                        cluster.submit()?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| "a submitter panicked")?)
-    })?;
-    let submitted = begin.elapsed().as_secs_f64();
-    cluster.wait(before + size.burst as usize, interrupted)?;
-    let all = begin.elapsed().as_secs_f64();
+    let (submitted, all) = cluster.burst(size.burst, &[], interrupted)?;
     figures.insert("submits_per_s", f64::from(size.burst) / submitted);
     figures.insert("jobs_per_s", f64::from(size.burst) / all);
+    cluster.stop();
+    Ok(Measured::Figures(figures))
+}
+
+/// Seconds in which jobs of one GPU each have run, through antiphon and by `sbatch`, on one and the same cluster.
+pub(crate) fn beside_antiphon(size: &Size, interrupted: &Interrupted) -> Result<Measured> {
+    let mut cluster = match Cluster::start(&EIGHT_NODES, interrupted)? {
+        Ok(cluster) => cluster,
+        Err(reason) => return Ok(Measured::Skipped(reason)),
+    };
+    let jobs = size.burst;
+    let mut figures = Run::from([("load", machine::load())]);
+    let conf = cluster.root.join("etc/slurm.conf");
+    // Plain Slurm before and after: what slows the machine down for a while then meets both.
+    let (_, before) = cluster.burst(jobs, &["--gres=gpu:1"], interrupted)?;
+    let through = antiphon::burst_on_slurm(size, conf, jobs, interrupted)?;
+    let (_, after) = cluster.burst(jobs, &["--gres=gpu:1"], interrupted)?;
+    let plain = f64::midpoint(before, after);
+    figures.insert("antiphon_jobs_per_s", f64::from(jobs) / through);
+    figures.insert("sbatch_jobs_per_s", f64::from(jobs) / plain);
+    figures.insert("added_percent", (through / plain - 1.0) * 100.0);
     cluster.stop();
     Ok(Measured::Figures(figures))
 }
@@ -103,7 +108,10 @@ struct Cluster {
 
 impl Cluster {
     /// Starts it; the inner error says why there can be none.
-    fn start(interrupted: &Interrupted) -> Result<std::result::Result<Self, String>> {
+    fn start(
+        size: &[&str],
+        interrupted: &Interrupted,
+    ) -> Result<std::result::Result<Self, String>> {
         // Not in the build directory: paths of unix sockets have to be short.
         let dir = tempfile::Builder::new().prefix("slurm-").tempdir()?;
         let (root, out) = (dir.path().join("c"), dir.path().join("out"));
@@ -116,7 +124,8 @@ impl Cluster {
         };
         let mut starting = script("slurm-up")
             .arg(&cluster.root)
-            .args(["--nodes", "1", "--gpus", "0", "--cpus", "64", "--port"])
+            .args(size)
+            .arg("--port")
             .arg(free_port()?.to_string())
             // Ctrl-C is for this program, which then stops the cluster.
             .process_group(0)
@@ -148,10 +157,37 @@ impl Cluster {
         command
     }
 
-    fn submit(&self) -> Result<String> {
+    /// Submits so many jobs at once, and waits until all have ended: seconds until the last was accepted, and had ended.
+    fn burst(&self, jobs: u32, with: &[&str], interrupted: &Interrupted) -> Result<(f64, f64)> {
+        let before = self.ended()?;
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..SUBMITTERS)
+                .map(|first| {
+                    scope.spawn(move || -> Result<()> {
+                        for _ in (first..jobs).step_by(SUBMITTERS as usize) {
+                            interrupted.check()?;
+                            self.submit(with)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| "a submitter panicked")?)
+        })?;
+        let submitted = begin.elapsed().as_secs_f64();
+        self.wait(before + jobs as usize, interrupted)?;
+        Ok((submitted, begin.elapsed().as_secs_f64()))
+    }
+
+    fn submit(&self, with: &[&str]) -> Result<String> {
         let done = self
             .command("sbatch")
-            .args(["--parsable", "-n1", "-c1", "--output"])
+            .args(["--parsable", "-n1", "-c1"])
+            .args(with)
+            .arg("--output")
             .arg(self.out.join("%j"))
             .arg("--wrap")
             .arg(format!("exec {}", COMMAND.join(" ")))
@@ -216,11 +252,11 @@ fn bounded(child: &mut Child, interrupted: &Interrupted) -> Result<std::process:
     ended
 }
 
-/// A port that is free, as is the one eleven further on: `slurm-up` gives that to its first node.
+/// A port that is free, as are those from eleven further on: `slurm-up` gives them to its nodes.
 fn free_port() -> Result<u16> {
     let free = |port: &u16| {
         let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        bind(*port) && bind(port + 11)
+        bind(*port) && (11..19).all(|node| bind(port + node))
     };
     let found = (16_817..17_817).step_by(20).find(free);
     Ok(found.ok_or("no free port for Slurm")?)

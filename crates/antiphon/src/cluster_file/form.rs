@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use antiphon_backends::slurm::names::expand;
 use antiphon_types::{
     Bytes, GPUS_PER_NODE_MAX, GpuAmount, GpuLayout, Location, Millis, NodeName, NodeSpec,
     PartitionSpec, Slice, UnitError, UsdMicros,
 };
 use serde::Deserialize;
 
-use super::names::expand;
 use super::{Cluster, NODES_MAX};
 
 /// Compute slices of one GPU: what a profile's first number counts.

@@ -331,12 +331,12 @@ fn slurms_nodes_are_read_in_both_forms() {
 
 #[test]
 fn what_is_not_slurms_nodes_says_so() {
-    assert!(scontrol::is_meant(MANY_LINES) && scontrol::is_meant(ONE_LINE));
-    assert!(!scontrol::is_meant(
+    assert!(slurm_nodes::is_meant(MANY_LINES) && slurm_nodes::is_meant(ONE_LINE));
+    assert!(!slurm_nodes::is_meant(
         "# NodeName=\n[[partition]]\nname = \"NodeName=\""
     ));
     let conf = "# made by hand\nClusterName=a\nNodeName=n[0-3] CPUs=64 Gres=gpu:8 State=UNKNOWN\n";
-    assert!(scontrol::is_meant(conf));
+    assert!(slurm_nodes::is_meant(conf));
     assert_eq!(
         scontrol::cluster(conf).unwrap_err(),
         "it looks like `slurm.conf`, which does not say what the nodes have and whether they are up"
@@ -376,7 +376,7 @@ SwitchName=core Switches=spine
 BlockName=rack0 Nodes=n[1-2]
 BlockSizes=2
 ";
-    let places = topology::places(text).unwrap();
+    let places = slurm_topology::places(text).unwrap();
     let mut cluster = toml(&groups(
         r#"{ names = "n[2-3]" }, { names = "n9", leaf = "far" }"#,
     ))
@@ -416,7 +416,7 @@ BlockSizes=2
             "`nodes` in `SwitchName=a nodes` has no `=`",
         ),
     ] {
-        assert_eq!(topology::places(text).unwrap_err(), expected);
+        assert_eq!(slurm_topology::places(text).unwrap_err(), expected);
     }
 }
 

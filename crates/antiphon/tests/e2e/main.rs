@@ -11,6 +11,8 @@
 
 mod api;
 mod cluster;
+#[path = "../../../../tests/backends/cluster.rs"]
+mod cluster_of_slurm;
 mod crashes;
 mod imports;
 mod people;
@@ -18,6 +20,7 @@ mod plans;
 mod refusals;
 mod replay;
 mod server;
+mod slurm;
 mod story;
 mod two_way;
 mod why;

@@ -19,6 +19,8 @@ pub(crate) struct Server {
     dir: TempDir,
     /// Kept over restarts, since running jobs know it.
     listen: String,
+    /// `up` or `serve`.
+    verb: &'static str,
     options: Vec<String>,
     child: Option<Child>,
 }
@@ -38,6 +40,15 @@ impl Server {
     }
 
     pub(crate) fn start_with(options: &[&str]) -> Self {
+        Self::start_as("up", "", options)
+    }
+
+    /// A running server over a cluster, with this configuration.
+    pub(crate) fn serve(configuration: &str, options: &[&str]) -> Self {
+        Self::start_as("serve", configuration, options)
+    }
+
+    fn start_as(verb: &'static str, configuration: &str, options: &[&str]) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("antiphon-e2e-")
             .tempdir()
@@ -46,9 +57,15 @@ impl Server {
         let mut server = Self {
             dir,
             listen: own_address(),
+            verb,
             options,
             child: None,
         };
+        if !configuration.is_empty() {
+            let config = server.dir().join("config/antiphon");
+            fs::create_dir_all(&config).unwrap();
+            fs::write(config.join("antiphon.toml"), configuration).unwrap();
+        }
         server.up();
         server
     }
@@ -78,7 +95,7 @@ impl Server {
     pub(crate) fn up_command(&self) -> Command {
         let mut command = self.command();
         command
-            .args(["up", "--listen", &self.listen])
+            .args([self.verb, "--listen", &self.listen])
             .args(&self.options);
         if rustix::process::geteuid().is_root() {
             command.arg("--allow-root");

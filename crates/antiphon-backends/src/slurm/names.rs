@@ -1,12 +1,15 @@
 //! Node names and ranges of them, as Slurm writes them too: `n7`, `n[001-064]`, `r[1-2]n[01-16,20]`, `a1,b[0-3]`.
 
-use super::NODES_MAX;
+use std::collections::BTreeMap;
+
+/// Names that one text may stand for: the widest clusters have 5,000 nodes, and it bounds what a mistyped range can make.
+pub const NAMES_MAX: usize = 20_000;
 
 /// All names that a text stands for, in its order.
 ///
 /// # Errors
 /// Why it stands for none.
-pub(super) fn expand(text: &str) -> Result<Vec<String>, String> {
+pub fn expand(text: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for part in outside_brackets(text) {
         let more = range(part.trim()).ok_or_else(|| {
@@ -15,9 +18,9 @@ pub(super) fn expand(text: &str) -> Result<Vec<String>, String> {
             )
         })?;
         names.extend(more);
-        if names.len() > NODES_MAX {
+        if names.len() > NAMES_MAX {
             return Err(format!(
-                "`{text}` makes more than {NODES_MAX} names: the limit is {NODES_MAX} in one file"
+                "`{text}` makes more than {NAMES_MAX} names: the limit is {NAMES_MAX} in one file"
             ));
         }
     }
@@ -25,7 +28,8 @@ pub(super) fn expand(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// The parts between commas that do not stand in brackets.
-pub(super) fn outside_brackets(text: &str) -> Vec<&str> {
+#[must_use]
+pub fn outside_brackets(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0u32);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -56,7 +60,7 @@ fn range(text: &str) -> Option<Vec<String>> {
                     .iter()
                     .map(move |number| format!("{name}{literal}{number}"))
             })
-            .take(NODES_MAX + 1)
+            .take(NAMES_MAX + 1)
             .collect();
         rest = behind;
     }
@@ -81,9 +85,69 @@ fn numbers(list: &str) -> Option<Vec<String>> {
         }
         let width = first.len();
         let range = (from..=to).map(|number| format!("{number:0width$}"));
-        numbers.extend(range.take(NODES_MAX + 1));
+        numbers.extend(range.take(NAMES_MAX + 1));
     }
     Some(numbers)
+}
+
+/// Names as one text that [`expand`] reads back: `n[1-3,7],gpu-a`. The order is lost where ranges are made.
+#[must_use]
+pub fn compress<N: AsRef<str>>(names: &[N]) -> String {
+    let mut plain: Vec<&str> = Vec::new();
+    // By what stands before the number, and by the width of the number, which counts where it begins with 0.
+    let mut numbered: BTreeMap<(&str, usize), Vec<u64>> = BTreeMap::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let digits = &name[stem.len()..];
+        match digits.parse() {
+            Ok(number) => {
+                let padded = digits.starts_with('0') && digits.len() > 1;
+                let width = if padded { digits.len() } else { 0 };
+                numbered.entry((stem, width)).or_default().push(number);
+            }
+            Err(_) => plain.push(name),
+        }
+    }
+    let mut parts: Vec<String> = plain.into_iter().map(str::to_owned).collect();
+    for ((stem, width), mut numbers) in numbered {
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for number in numbers {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == number && digits(number) == digits(*last) => {
+                    *last = number;
+                }
+                _ => ranges.push((number, number)),
+            }
+        }
+        if let [(first, last)] = ranges.as_slice()
+            && first == last
+        {
+            parts.push(format!("{stem}{first:0width$}"));
+            continue;
+        }
+        let ranges: Vec<String> = ranges
+            .iter()
+            .map(|(first, last)| {
+                if first == last {
+                    format!("{first:0width$}")
+                } else {
+                    format!("{first:0width$}-{last:0width$}")
+                }
+            })
+            .collect();
+        parts.push(format!("{stem}[{}]", ranges.join(",")));
+    }
+    parts.join(",")
+}
+
+/// How wide a number is: a range keeps the width in which it begins.
+const fn digits(number: u64) -> u32 {
+    match number.checked_ilog10() {
+        Some(log) => log + 1,
+        None => 1,
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +181,27 @@ mod tests {
                 expand(text).unwrap_err().contains("more than 20000 names"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn names_become_ranges_that_read_back() {
+        for (names, expected) in [
+            ("n1 n2 n3 n7", "n[1-3,7]"),
+            ("n9 n10 n11", "n[9,10-11]"),
+            ("n08 n09 n10", "n10,n[08-09]"),
+            ("gpu-a n2", "gpu-a,n2"),
+            ("r1n01 r1n02 r2n01", "r1n[01-02],r2n01"),
+            ("n0 n1", "n[0-1]"),
+        ] {
+            let names: Vec<&str> = names.split(' ').collect();
+            let text = compress(&names);
+            assert_eq!(text, expected);
+            let mut back = expand(&text).unwrap();
+            back.sort();
+            let mut sorted = names.clone();
+            sorted.sort_unstable();
+            assert_eq!(back, sorted, "{text}");
         }
     }
 }
