@@ -9,7 +9,7 @@ TORCH := target/torch-venv
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way lint bench bench-full results proof gpu-check clean
+.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way test-browser screenshots lint bench bench-full results proof gpu-check clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -17,9 +17,9 @@ demo: $(VENV)/quickstart
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
-test: lint test-rust test-slurm storm test-python test-torch test-two-way demo
+test: lint test-rust test-slurm storm test-python test-torch test-two-way test-browser demo
 
-lint: $(VENV)/quickstart $(VENV)/checks
+lint: $(VENV)/quickstart $(VENV)/browser $(VENV)/checks
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
 	$(VENV)/bin/ruff check python examples scripts
@@ -71,6 +71,16 @@ test-two-way: $(TORCH)/installed
 	cargo build --quiet --bin antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/restart.py --binary target/debug/antiphon --folder target/two-way/quick/restart
+
+## The dashboard in a real browser on a real server; under three minutes. Says skipped where no browser can be had.
+test-browser: $(VENV)/browser
+	cargo build --quiet --bin antiphon
+	timeout 180 scripts/dashboard/with_browser.sh $(PY) scripts/dashboard/test_browser.py
+
+## Pictures of every page of the dashboard, light and dark, large and small: writes docs/img/dashboard.
+screenshots: $(VENV)/browser
+	cargo build --quiet --bin antiphon
+	scripts/dashboard/with_browser.sh $(PY) scripts/dashboard/screenshots.py --binary target/debug/antiphon
 
 ## The two-way loop at full size: writes docs/reference/two-way.md. Takes hours, and picks up where it was stopped.
 proof: $(TORCH)/installed
@@ -127,6 +137,10 @@ $(VENV)/quickstart: $(PY) examples/quickstart/requirements.txt python/pyproject.
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./python
 	$(PY) -m pip install --quiet --disable-pip-version-check -r examples/quickstart/requirements.txt
 	rm -rf python/build python/*.egg-info
+	touch $@
+
+$(VENV)/browser: $(VENV)/quickstart scripts/dashboard/requirements.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r scripts/dashboard/requirements.txt
 	touch $@
 
 $(TORCH)/installed: python/requirements-torch.txt

@@ -77,6 +77,15 @@ impl Usage {
         (age..).zip(self.hours.iter().rev().copied())
     }
 
+    /// Adds the GPU-time of each hour of the last seven days to `hours`, the newest first.
+    pub(crate) fn add_hours(&self, now: Timestamp, hours: &mut [GpuTime]) {
+        for (age, used) in self.aged(now) {
+            if let Some(hour) = usize::try_from(age).ok().and_then(|age| hours.get_mut(age)) {
+                *hour = *hour + GpuTime::from_gpu_millis(used);
+            }
+        }
+    }
+
     /// GPU-time of the last seven days.
     pub(crate) fn week(&self, now: Timestamp) -> GpuTime {
         let kept = self.aged(now).take_while(|(age, _)| *age < HOURS);
@@ -147,6 +156,11 @@ impl Account {
         self.usage.week(now) + pending
     }
 
+    /// Adds the GPU-time of each hour of the last seven days to `hours`, the newest first, what runs now included.
+    pub(crate) fn add_hours(&self, now: Timestamp, hours: &mut [GpuTime]) {
+        self.at(now).add_hours(now, hours);
+    }
+
     /// Decayed GPU-time, what runs now included.
     pub(crate) fn decayed(&self, now: Timestamp, decay: &Decay) -> GpuTime {
         // What is not yet booked is recent: it weighs whole.
@@ -211,6 +225,19 @@ mod tests {
         usage.charge(GpuAmount::from_gpus(2), half_past, hours(3));
         assert_eq!(usage.hours, [HOUR_MS, 2 * HOUR_MS, 2 * HOUR_MS]);
         assert_eq!(usage.week(hours(3)).gpu_millis(), 5 * HOUR_MS);
+    }
+
+    #[test]
+    fn hours_are_told_with_the_newest_first_and_what_runs_now() {
+        let account = Account {
+            allocated: GpuAmount::from_gpus(4),
+            since: hours(3),
+            usage: used(2, 1, 3),
+        };
+        let mut told = [GpuTime::ZERO; 4];
+        account.add_hours(hours(4), &mut told);
+        let told = told.map(|hour| hour.gpu_millis() / HOUR_MS);
+        assert_eq!(told, [0, 4, 2, 2], "hour 4 has just begun");
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};
 pub use place::Demand;
 pub use share::{Standing, standing};
+pub use stake::{AtStake, at_stake};
 pub use state::{CommandRecord, Known, Mode, Node, NodeFailure, NodeFree, NoticeRecord, State};
 pub use steering::{
     AugmentRun, Avoided, FindingRecord, FindingStage, RunStage, Steering, mode, waits_for_approval,

@@ -13,6 +13,33 @@ use crate::teams::TeamId;
 
 const HOUR: Millis = Millis::from_secs(3_600);
 
+/// What would have to be done again if a job were stopped now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtStake {
+    /// GPU-time since its last acknowledged checkpoint, or since its start.
+    pub unsaved: GpuTime,
+    /// GPU-time that another start takes.
+    pub restart: GpuTime,
+    /// Since when nothing of what it did is saved; nothing before it has started.
+    pub since: Option<Timestamp>,
+    /// Whether it saves a checkpoint when it is asked to give way, so that little of it is lost then.
+    pub saves: bool,
+}
+
+/// What a job that holds an allocation would have to do again if it were stopped at `now`.
+#[must_use]
+pub fn at_stake(known: &Known, job: &Job, now: Timestamp) -> Option<AtStake> {
+    let active = job.state.active()?;
+    let gpus = active.allocation.gpu_amount();
+    let since = unsaved_since(job, active);
+    Some(AtStake {
+        unsaved: since.map_or(GpuTime::ZERO, |since| gpus.over(now.since(since))),
+        restart: gpus.over(known.policy.restart_cost_ms),
+        since,
+        saves: active.attached && job.spec.checkpoint.is_some(),
+    })
+}
+
 /// What an attempt that might give way has at stake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stake {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use antiphon_types::{Amounts, GpuAmount, GpuTime, TeamSpec, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{Account, Accounts, falls_below};
+use crate::ledger::{Account, Accounts, HOURS, falls_below};
 
 /// A team's place in the list of teams.
 pub(crate) type TeamId = u32;
@@ -190,6 +190,19 @@ impl Teams {
             *sum = *sum + account.week(now);
         }
         week
+    }
+
+    /// GPU-time of each hour of the last seven days, the newest first, that of its parts included.
+    #[must_use]
+    pub fn hours(&self, team: &str, now: Timestamp) -> Vec<GpuTime> {
+        let mut hours = vec![GpuTime::ZERO; usize::try_from(HOURS).expect("a week has few hours")];
+        let id = self.id(team);
+        let parts = (0..).zip(&self.list);
+        let parts = parts.filter(|(part, _)| self.chain(*part).any(|up| Some(up) == id));
+        for account in parts.flat_map(|(_, part)| part.accounts.values()) {
+            account.add_hours(now, &mut hours);
+        }
+        hours
     }
 
     /// When a used-up budget of a team, or of one that it is part of, allows something again, if nothing is used meanwhile.

@@ -3,12 +3,12 @@
 
 mod asks;
 mod attempts;
-mod auth;
+pub(crate) mod auth;
 mod cluster;
-mod events;
+pub(crate) mod events;
 mod given;
 mod gpu_types;
-mod jobs;
+pub(crate) mod jobs;
 mod lessons;
 mod loops;
 pub mod model;
@@ -16,12 +16,12 @@ mod origins;
 mod output;
 mod people;
 mod plans;
-mod problem;
-mod render;
+pub(crate) mod problem;
+pub(crate) mod render;
 mod series;
 mod signals;
 pub(crate) mod teams;
-mod why;
+pub(crate) mod why;
 mod wire;
 
 use std::sync::Arc;
@@ -38,6 +38,7 @@ use axum::routing::MethodRouter;
 use axum::{Router, middleware, routing};
 use utoipa::OpenApi;
 
+use crate::dashboard::{self, Dashboard};
 use crate::event_loop::LoopHandle;
 use crate::forecasts::Forecasts;
 use crate::signal_plane::SignalPlane;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) signals: SignalPlane,
     pub(crate) forecasts: Arc<Forecasts>,
+    pub(crate) dashboard: Dashboard,
     pub(crate) state_dir: String,
     pub(crate) gpus_virtual: bool,
     /// Whether it speaks TLS.
@@ -104,6 +106,9 @@ pub(crate) struct Shared {
         series::series,
         output::output,
         events::events,
+        dashboard::live::live,
+        dashboard::story::story,
+        dashboard::explain::explain,
         signals::signals,
         attempts::start,
         attempts::end
@@ -164,6 +169,8 @@ async fn document() -> impl IntoResponse {
 pub(crate) fn routes() -> Vec<Route> {
     use Right::{Administer, Attempt, Open, Operate, See, Touch};
     vec![
+        get(Open, "/", dashboard::files::index),
+        get(Open, "/web/{file}", dashboard::files::file),
         get(Open, "/v1/openapi.json", document),
         post(Open, "/v1/login", people::login),
         post(Open, "/v1/logout", people::logout),
@@ -174,6 +181,9 @@ pub(crate) fn routes() -> Vec<Route> {
         get(See, "/v1/teams", teams::list),
         get(See, "/v1/lessons", lessons::list),
         get(See, "/v1/events", events::events),
+        get(See, "/v1/live", dashboard::live::live),
+        get(See, "/v1/story", dashboard::story::story),
+        get(See, "/v1/explain/{seq}", dashboard::explain::explain),
         get(See, "/v1/jobs", jobs::list),
         get(See, "/v1/jobs/{job}", jobs::show),
         get(See, "/v1/jobs/{job}/why", jobs::why),
@@ -243,7 +253,14 @@ pub fn roles_table() -> String {
 }
 
 fn is_about_jobs(path: &str) -> bool {
-    path.starts_with("/v1/jobs") || matches!(path, "/v1/check" | "/v1/events")
+    let others = [
+        "/v1/check",
+        "/v1/events",
+        "/v1/live",
+        "/v1/story",
+        "/v1/explain/{seq}",
+    ];
+    path.starts_with("/v1/jobs") || others.contains(&path)
 }
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use antiphon_kernel::forecast::{Forecast, Foresight, Start};
 use antiphon_kernel::{JobState, State, apply};
 use antiphon_types::{Body, Event, Millis, Seq, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::api::now;
 use crate::event_loop::{Refused, caught};
@@ -55,13 +55,18 @@ impl Forecasts {
         move |start, at| locked(&foresight).correct(start, at)
     }
 
+    /// Waits until nobody else works on a copy of a state: each takes memory and a core.
+    pub(crate) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refused> {
+        self.copies.acquire().await.map_err(|_| Refused::Stopping)
+    }
+
     /// Answers a question on a copy of the committed state, brought up to now, beside whatever else runs.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         view: &Arc<View>,
         question: impl FnOnce(State) -> T + Send + 'static,
     ) -> Result<T, Refused> {
-        let _turn = self.copies.acquire().await.map_err(|_| Refused::Stopping)?;
+        let _turn = self.turn().await?;
         let view = view.clone();
         let answer = tokio::task::spawn_blocking(move || {
             caught(|| {

@@ -2,6 +2,7 @@
 //! kernel decides; this crate reads the clock, stamps, stores and carries out.
 
 pub mod api;
+mod dashboard;
 mod event_loop;
 mod executor;
 #[cfg(test)]

@@ -20,6 +20,9 @@ const IMAGE_EVERY: u64 = 20_000;
 /// Events read at once.
 const PAGE: usize = 10_000;
 
+/// Events that are replayed at most to see one state of the past: seconds of one core.
+const REPLAYED_MAX: u64 = 200_000;
+
 /// Why a log could not be turned into a state.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -35,6 +38,12 @@ pub enum LoadError {
         kind: &'static str,
         /// The assertion's text.
         bug: String,
+    },
+    /// A state of the past lies too far behind any image that is kept.
+    #[error("{events} events would have to be replayed")]
+    TooFar {
+        /// How many.
+        events: u64,
     },
 }
 
@@ -62,6 +71,30 @@ pub(crate) async fn load(log: &dyn Log) -> Result<State, LoadError> {
     }
     replay(log, &mut state, u64::MAX).await?;
     Ok(state)
+}
+
+/// Reads an event and the state it was made in.
+///
+/// # Errors
+/// Where the log cannot be read, or the event lies too far behind every image that is kept.
+pub(crate) async fn load_before(log: &dyn Log, seq: u64) -> Result<(State, Event), LoadError> {
+    let images = log.images().await?;
+    let known = |version: u32, at: u64| version == STATE_VERSION && at < seq;
+    let image = images
+        .iter()
+        .find(|header| known(header.version, header.seq));
+    let events = seq - image.map_or(0, |header| header.seq);
+    if events > REPLAYED_MAX {
+        return Err(LoadError::TooFar { events });
+    }
+    let mut state = match image {
+        Some(header) => decode_state(&log.image(header.seq).await?.state)?,
+        None => State::default(),
+    };
+    replay(log, &mut state, seq - 1).await?;
+    let entries = log.read(seq - 1, 1).await?;
+    let entry = entries.first().ok_or(StoreError::NoImage { seq })?;
+    Ok((state, decode(entry)?))
 }
 
 /// Applies the events after `state` up to and including `until`.

@@ -1,7 +1,7 @@
 //! Raw signals, in memory only: a bounded window an attempt. Hands findings to the loop; never writes the log itself, and
 //! what it shows is not what the kernel decides on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use antiphon_signals::{Context, Forecast, JobWindow, Latest, Point, ShardLoss, Signal};
@@ -13,6 +13,23 @@ const JOBS_MAX: usize = 10_000;
 const SENDERS_MAX: usize = 65_536;
 /// A sender that was heard within this lives: trainers report every second, and wait up to a minute after failures.
 const ALIVE: Millis = Millis::from_secs(60);
+
+/// Earlier attempts of one job whose curves are kept.
+const PAST_MAX: usize = 4;
+/// Points of a curve of an earlier attempt.
+const PAST_POINTS_MAX: usize = 128;
+/// Pairs of a time and a step that are kept of an attempt.
+const CLOCK_MAX: usize = 512;
+/// Shards whose curves are shown.
+const SHARDS_SHOWN: usize = 12;
+/// The curves of a run as a whole.
+const CURVES: [&str; 5] = [
+    "loss",
+    "grad_norm",
+    "step_ms",
+    "tokens_per_s",
+    "memory_peak_bytes",
+];
 
 /// The windows of all attempts that report.
 #[derive(Default)]
@@ -29,6 +46,92 @@ struct Reports {
     dropped: u64,
     /// When the newest batch came.
     heard: Timestamp,
+    clock: Clock,
+    /// Of earlier attempts, the oldest first.
+    past: VecDeque<AttemptCurves>,
+}
+
+/// When steps were reported: few enough pairs to draw by, however long an attempt runs.
+#[derive(Default)]
+struct Clock {
+    pairs: Vec<(Timestamp, u64)>,
+    /// Steps between two pairs, at least.
+    every: u64,
+}
+
+impl Clock {
+    fn push(&mut self, at: Timestamp, step: u64) {
+        let due = |last: &(Timestamp, u64)| step >= last.1 + self.every.max(1);
+        if !self.pairs.last().is_none_or(due) {
+            return;
+        }
+        if self.pairs.len() >= CLOCK_MAX {
+            let mut even = false;
+            self.pairs.retain(|_| {
+                even = !even;
+                even
+            });
+            self.every = self.every.max(1) * 2;
+        }
+        self.pairs.push((at, step));
+    }
+}
+
+/// The curves of one attempt, and when it made which step.
+#[derive(Clone)]
+pub(crate) struct AttemptCurves {
+    pub(crate) attempt: AttemptId,
+    /// Times and steps.
+    pub(crate) clock: Vec<(Timestamp, u64)>,
+    /// By name.
+    pub(crate) curves: Vec<(String, Vec<Point>)>,
+}
+
+impl Reports {
+    /// What is kept of an attempt once another reports.
+    fn into_past(self) -> VecDeque<AttemptCurves> {
+        let mut past = self.past;
+        let curves = CURVES.into_iter().filter_map(|name| {
+            let points = self.window.series(name)?;
+            Some((name.to_owned(), thinned(points)))
+        });
+        let kept = AttemptCurves {
+            attempt: self.window.attempt(),
+            clock: self.clock.pairs,
+            curves: curves.collect(),
+        };
+        if !kept.clock.is_empty() {
+            past.push_back(kept);
+        }
+        while past.len() > PAST_MAX {
+            past.pop_front();
+        }
+        past
+    }
+
+    fn curves(&self) -> AttemptCurves {
+        let run = CURVES.iter().map(|name| (*name).to_owned());
+        // Those with most samples: what weighs most is looked at first.
+        let mut shards = self.window.shards();
+        shards.sort_by_key(|shard| std::cmp::Reverse(shard.samples));
+        let shards = shards.iter().take(SHARDS_SHOWN);
+        let names = run.chain(shards.map(|shard| format!("shard/{}", shard.shard)));
+        let curves = names.filter_map(|name| {
+            let points = self.window.series(&name)?;
+            Some((name, points))
+        });
+        AttemptCurves {
+            attempt: self.window.attempt(),
+            clock: self.clock.pairs.clone(),
+            curves: curves.collect(),
+        }
+    }
+}
+
+/// Every so many points of a curve.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    let every = points.len().div_ceil(PAST_POINTS_MAX).max(1);
+    points.into_iter().step_by(every).collect()
 }
 
 /// What is shown of a job's signals.
@@ -85,6 +188,8 @@ impl SignalPlane {
         for signal in batch.signals {
             reports.window.observe(signal, batch.at);
         }
+        let step = reports.window.latest().step;
+        reports.clock.push(batch.at, step);
         reports.window.take_findings()
     }
 
@@ -158,6 +263,17 @@ impl SignalPlane {
         Some((reports.window.attempt(), points))
     }
 
+    /// The curves of a job's attempts, the oldest first, as far as they are kept.
+    pub(crate) fn curves(&self, job: JobId) -> Vec<AttemptCurves> {
+        let Some(reports) = lock(&self.jobs).get(&job).cloned() else {
+            return Vec::new();
+        };
+        let reports = lock(&reports);
+        let mut curves: Vec<AttemptCurves> = reports.past.iter().cloned().collect();
+        curves.push(reports.curves());
+        curves
+    }
+
     pub(crate) fn show(&self, job: JobId) -> Option<Shown> {
         let reports = lock(&self.jobs).get(&job)?.clone();
         let reports = lock(&reports);
@@ -182,6 +298,8 @@ impl SignalPlane {
             count: 0,
             dropped: 0,
             heard: Timestamp::default(),
+            clock: Clock::default(),
+            past: VecDeque::new(),
         };
         let known = lock(&self.jobs).get(&attempt.job).cloned();
         let Some(reports) = known else {
@@ -195,7 +313,9 @@ impl SignalPlane {
         };
         let mut current = lock(&reports);
         if current.window.attempt() < attempt {
-            *current = fresh(current.window.micro_batch());
+            let next = fresh(current.window.micro_batch());
+            let before = std::mem::replace(&mut *current, next);
+            current.past = before.into_past();
         }
         drop(current);
         reports
@@ -205,4 +325,63 @@ impl SignalPlane {
 /// A window whose writer panicked holds a half-counted batch, nothing worse.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_stays_small_and_keeps_its_beginning() {
+        let mut clock = Clock::default();
+        for step in 0..100_000_u64 {
+            clock.push(Timestamp::from_millis(step * 10), step);
+        }
+        assert!(clock.pairs.len() <= CLOCK_MAX, "{}", clock.pairs.len());
+        assert!(clock.pairs.len() >= CLOCK_MAX / 4, "{}", clock.pairs.len());
+        assert_eq!(clock.pairs[0], (Timestamp::from_millis(0), 0));
+        let honest = |(at, step): &(Timestamp, u64)| at.as_millis() == step * 10;
+        assert!(clock.pairs.iter().all(honest));
+    }
+
+    #[test]
+    fn curves_of_an_earlier_attempt_are_kept_when_the_next_reports() {
+        let plane = SignalPlane::default();
+        let attempt = |number| AttemptId {
+            job: JobId(7),
+            number,
+        };
+        let report = |number, step, loss| {
+            let signal = Signal {
+                step: Some(step),
+                loss: Some(loss),
+                ..Signal::default()
+            };
+            let batch = Taken {
+                attempt: attempt(number),
+                boot: "b",
+                seq: step,
+                dropped: 0,
+                signals: &[signal],
+                at: Timestamp::from_millis(1_000 * step),
+            };
+            plane.take(&batch, |_| Context::default());
+        };
+        report(1, 1, 3.0);
+        report(1, 2, 2.0);
+        report(2, 3, 1.0);
+        let curves = plane.curves(JobId(7));
+        let attempts: Vec<u32> = curves.iter().map(|kept| kept.attempt.number).collect();
+        assert_eq!(attempts, [1, 2]);
+        let loss = |kept: &AttemptCurves| {
+            kept.curves[0]
+                .1
+                .iter()
+                .map(|point| point.mean)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(loss(&curves[0]), [3.0, 2.0]);
+        assert_eq!(loss(&curves[1]), [1.0]);
+        assert_eq!(curves[0].clock[1], (Timestamp::from_millis(2_000), 2));
+    }
 }

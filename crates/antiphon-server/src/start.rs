@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::teams::specs;
 use crate::api::{Shared, now, router};
+use crate::dashboard::{self, Dashboard};
 use crate::event_loop::{EventLoop, LoopHandle, Refused};
 use crate::executor::{Executor, chain};
 use crate::forecasts::Forecasts;
@@ -136,7 +137,7 @@ impl From<LoadError> for StartError {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Store(error) => Self::Store(error),
-            LoadError::Event { .. } => Self::Replay(error),
+            LoadError::Event { .. } | LoadError::TooFar { .. } => Self::Replay(error),
         }
     }
 }
@@ -242,6 +243,7 @@ pub struct Started {
     forecasting: JoinHandle<()>,
     ticking: JoinHandle<()>,
     counting: JoinHandle<()>,
+    watching: JoinHandle<()>,
 }
 
 impl Started {
@@ -258,6 +260,7 @@ impl Started {
             forecasting,
             ticking,
             counting,
+            watching,
             inputs,
             view,
             ..
@@ -273,6 +276,7 @@ impl Started {
         forecasting.abort();
         ticking.abort();
         counting.abort();
+        watching.abort();
         let _ = serving.await;
         let _ = executing.await;
         inputs.finish().await;
@@ -385,11 +389,13 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         tokens,
         signals: SignalPlane::default(),
         forecasts: forecasts.clone(),
+        dashboard: Dashboard::default(),
         state_dir: config.state_dir.display().to_string(),
         gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
         tls: certificate.is_some(),
     });
     let ticking = tokio::spawn(tick(shared.clone()));
+    let watching = tokio::spawn(dashboard::run(shared.clone()));
     let app = router(shared);
     let tls = certificate.as_ref().map(|shown| Arc::new(shown.config()));
     let limits = config.limits;
@@ -420,6 +426,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         forecasting,
         ticking,
         counting,
+        watching,
     })
 }
 

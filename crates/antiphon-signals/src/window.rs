@@ -67,6 +67,8 @@ struct Curves {
     loss: Series,
     step_ms: Series,
     grad_norm: Series,
+    tokens_per_s: Series,
+    memory_peak_bytes: Series,
     shards: Vec<Series>,
     probes: Vec<Series>,
 }
@@ -89,6 +91,8 @@ impl JobWindow {
                 loss: Series::new(POINTS_MAX),
                 step_ms: Series::new(POINTS_MAX),
                 grad_norm: Series::new(POINTS_MAX),
+                tokens_per_s: Series::new(POINTS_MAX),
+                memory_peak_bytes: Series::new(POINTS_MAX),
                 shards: Vec::new(),
                 probes: Vec::new(),
             },
@@ -148,8 +152,8 @@ impl JobWindow {
         self.dropped
     }
 
-    /// A down-sampled curve over steps: `loss`, `step_ms`, `grad_norm`, `shard/NAME` (its loss) or `probe/CATEGORY`; nothing
-    /// where no such curve was reported.
+    /// A down-sampled curve over steps: `loss`, `step_ms`, `grad_norm`, `tokens_per_s`, `memory_peak_bytes`, `shard/NAME`
+    /// (its loss) or `probe/CATEGORY`; nothing where no such curve was reported.
     #[must_use]
     pub fn series(&self, name: &str) -> Option<Vec<Point>> {
         let curves = &self.curves;
@@ -157,6 +161,8 @@ impl JobWindow {
             "loss" => &curves.loss,
             "step_ms" => &curves.step_ms,
             "grad_norm" => &curves.grad_norm,
+            "tokens_per_s" => &curves.tokens_per_s,
+            "memory_peak_bytes" => &curves.memory_peak_bytes,
             _ => match name.split_once('/')? {
                 ("shard", shard) => curves.shards.get(self.stream.shard_names.get(shard)?)?,
                 ("probe", category) => curves
@@ -312,12 +318,17 @@ impl JobWindow {
             newest.grad_norm = Some(norm);
             self.curves.grad_norm.push(step, norm);
         }
+        if let Some(peak) = finite(signal.memory_peak_bytes) {
+            self.curves.memory_peak_bytes.push(step, peak);
+        }
         if let Some(step_ms) = finite(signal.step_ms).filter(|ms| *ms > 0.0) {
             newest.step_ms = Some(step_ms);
             self.curves.step_ms.push(step, step_ms);
             self.progress.step_took(step_ms);
             if let Some(tokens) = finite(signal.tokens) {
-                newest.tokens_per_s = Some(tokens * 1_000.0 / step_ms);
+                let tokens_per_s = tokens * 1_000.0 / step_ms;
+                newest.tokens_per_s = Some(tokens_per_s);
+                self.curves.tokens_per_s.push(step, tokens_per_s);
             }
         }
     }

@@ -234,6 +234,7 @@ fn greet(started: &Started, state_dir: &Path) {
         env!("CARGO_PKG_VERSION"),
         started.url
     ));
+    say(&format!("  dashboard: {}", dashboard(started, state_dir)));
     if !started.listen.ip().is_loopback() && started.url.starts_with("http://") {
         say("warning: without TLS: whoever is on the way can read tokens and outputs");
     }
@@ -262,6 +263,19 @@ fn greet(started: &Started, state_dir: &Path) {
         ));
     }
     say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");
+}
+
+/// Where the dashboard is. To a person at a terminal with the token behind `#`, which browsers send to nobody; never into a
+/// file or a journal.
+fn dashboard(started: &Started, state_dir: &Path) -> String {
+    let address = format!("{}/", started.url);
+    match antiphon_server::read_token(state_dir) {
+        Ok(token) if std::io::stderr().is_terminal() => format!("{address}#token={token}"),
+        Ok(_) | Err(_) => format!(
+            "{address} (asks for the token in `{}`)",
+            state_dir.join(antiphon_server::TOKEN_FILE).display()
+        ),
+    }
 }
 
 /// Completes on Ctrl-C or SIGTERM, also on one that came before somebody waits for it.

@@ -37,26 +37,44 @@ pub(crate) async fn events(
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Fault> {
     let Query(query) = query?;
-    let live = shared.view.subscribe();
     let after = query.after.unwrap_or_else(|| shared.view.state().seq().0);
-    let reader = Reader {
-        shared,
-        caller,
-        live,
-        last: Seq(after),
-        page: Vec::new().into_iter(),
-        behind: true,
-    };
+    let reader = Reader::new(shared, Seq(after));
+    let reader = ShownTo { caller, reader };
     let stream = stream::unfold(reader, |mut reader| async {
-        let event = reader.next_shown().await?;
+        let event = reader.next().await?;
         Some((Ok(to_sse(&event)), reader))
     });
     Ok(Sse::new(stream).keep_alive(KeepAlive::default()))
 }
 
-struct Reader {
-    shared: Arc<Shared>,
+/// Events as one person may see them.
+struct ShownTo {
     caller: Caller,
+    reader: Reader,
+}
+
+impl ShownTo {
+    /// The next event that the caller may see; none once the caller may see nothing any more.
+    async fn next(&mut self) -> Option<Arc<Event>> {
+        loop {
+            let event = self.reader.next().await?;
+            let shared = &self.reader.shared;
+            // A stream that is open outlives the request that was let in: a token that was revoked meanwhile ends it.
+            shared.tokens.people.by_hash(&self.caller.token).ok()?;
+            if self.caller.role != Role::Member {
+                return Some(event);
+            }
+            let state = shared.view.state();
+            if let Some(shown) = shown_to(&self.caller, &state, &event) {
+                return Some(shown);
+            }
+        }
+    }
+}
+
+/// The log from any place on, and then what is committed.
+pub(crate) struct Reader {
+    shared: Arc<Shared>,
     live: broadcast::Receiver<Arc<Event>>,
     last: Seq,
     page: std::vec::IntoIter<Event>,
@@ -65,23 +83,20 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next event that the caller may see; none once the caller may see nothing any more.
-    async fn next_shown(&mut self) -> Option<Arc<Event>> {
-        loop {
-            let event = self.next().await?;
-            // A stream that is open outlives the request that was let in: a token that was revoked meanwhile ends it.
-            self.shared.tokens.people.by_hash(&self.caller.token).ok()?;
-            if self.caller.role != Role::Member {
-                return Some(event);
-            }
-            let state = self.shared.view.state();
-            if let Some(shown) = shown_to(&self.caller, &state, &event) {
-                return Some(shown);
-            }
+    /// Reads everything behind a place.
+    pub(crate) fn new(shared: Arc<Shared>, after: Seq) -> Self {
+        let live = shared.view.subscribe();
+        Self {
+            shared,
+            live,
+            last: after,
+            page: Vec::new().into_iter(),
+            behind: true,
         }
     }
 
-    async fn next(&mut self) -> Option<Arc<Event>> {
+    /// The next event, when there is one; nothing where the log cannot be read, or the server ends.
+    pub(crate) async fn next(&mut self) -> Option<Arc<Event>> {
         loop {
             if let Some(event) = self.page.next() {
                 self.last = event.seq;
@@ -109,7 +124,11 @@ impl Reader {
 }
 
 /// What a member sees of an event: all of what concerns the cluster, and what concerns the jobs of their teams.
-fn shown_to(caller: &Caller, state: &KernelState, event: &Arc<Event>) -> Option<Arc<Event>> {
+pub(crate) fn shown_to(
+    caller: &Caller,
+    state: &KernelState,
+    event: &Arc<Event>,
+) -> Option<Arc<Event>> {
     let job = |job: JobId| {
         let job = state.job(job);
         job.is_some_and(|job| caller.sees(state, &job.spec.team))

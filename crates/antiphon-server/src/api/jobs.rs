@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLockReadGuard};
 
 use antiphon_kernel::{Job, JobState, State as KernelState, admit, explain, repeated};
-use antiphon_types::{Command, CommandId, Direct, JobId, Rejection};
+use antiphon_types::{Class, Command, CommandId, Direct, JobId, Rejection};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -33,6 +33,12 @@ pub(crate) struct ListQuery {
     state: Option<String>,
     /// Only members of the array with this first job.
     array: Option<String>,
+    /// Only jobs of this team.
+    team: Option<String>,
+    /// Only jobs of this class.
+    class: Option<String>,
+    /// Only jobs whose id, name, user or team has this text in it, in letters of either case.
+    q: Option<String>,
     /// Where the page before said to go on.
     cursor: Option<String>,
     /// Jobs on the page; default and most: 1,000.
@@ -47,16 +53,7 @@ pub(crate) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<JobPage>, Fault> {
     let Query(query) = query?;
-    let known = |name: &String| JobState::NAMES.contains(&name.as_str());
-    if !query.state.as_ref().is_none_or(known) {
-        let help = format!("there are: {}", JobState::NAMES.join(", "));
-        return Err(wrong_query("state", &help));
-    }
-    let array: Option<JobId> = match query.array.as_deref().map(str::parse) {
-        None => None,
-        Some(Ok(first)) => Some(first),
-        Some(Err(_)) => return Err(wrong_query("array", "give an array's first job: `job-7`")),
-    };
+    let filter = Filter::new(query.state, query.array, query.team, query.class, query.q)?;
     // The list moves while it is paged: a place in it misses or repeats a job at worst, a job's own place may be gone.
     let start: usize = match query.cursor.as_deref().map(str::parse) {
         None => 0,
@@ -65,13 +62,8 @@ pub(crate) async fn list(
     };
     let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
     let state = shared.view.state();
-    let wanted = |job: &&Job| {
-        let in_state = query.state.as_deref();
-        caller.sees(&state, &job.spec.team)
-            && in_state.is_none_or(|wanted| wanted == job.state.name())
-            && array.is_none_or(|first| job.array.is_some_and(|member| member.first == first))
-    };
-    let filtered = query.state.is_some() || array.is_some() || caller.role == Role::Member;
+    let wanted = |job: &&Job| caller.sees(&state, &job.spec.team) && filter.wants(job);
+    let filtered = filter != Filter::default() || caller.role == Role::Member;
     let end = start.saturating_add(limit);
     // One more tells whether there is another page. A filter may pass over any number of jobs.
     let most = if filtered {
@@ -96,8 +88,73 @@ pub(crate) async fn list(
     }))
 }
 
+/// Which jobs somebody wants to see.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Filter {
+    state: Option<String>,
+    array: Option<JobId>,
+    team: Option<String>,
+    class: Option<Class>,
+    /// In small letters.
+    text: Option<String>,
+}
+
+impl Filter {
+    /// As it is asked for; an empty text asks for nothing.
+    pub(crate) fn new(
+        state: Option<String>,
+        array: Option<String>,
+        team: Option<String>,
+        class: Option<String>,
+        text: Option<String>,
+    ) -> Result<Self, Fault> {
+        let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let state = said(state);
+        let known = |name: &String| JobState::NAMES.contains(&name.as_str());
+        if !state.as_ref().is_none_or(known) {
+            let help = format!("there are: {}", JobState::NAMES.join(", "));
+            return Err(wrong_query("state", &help));
+        }
+        let array = match array.as_deref().map(str::parse) {
+            None => None,
+            Some(Ok(first)) => Some(first),
+            Some(Err(_)) => return Err(wrong_query("array", "give an array's first job: `job-7`")),
+        };
+        let class = said(class).map(|name| {
+            let found = Class::ALL.into_iter().find(|class| class.name() == name);
+            found.ok_or_else(|| {
+                let help = format!("there are: {}", Class::ALL.map(Class::name).join(", "));
+                wrong_query("class", &help)
+            })
+        });
+        Ok(Self {
+            state,
+            array,
+            team: said(team),
+            class: class.transpose()?,
+            text: said(text).map(|text| text.to_lowercase()),
+        })
+    }
+
+    pub(crate) fn wants(&self, job: &Job) -> bool {
+        let spec = &job.spec;
+        let has = |text: &String| {
+            let has = |field: &str| field.to_lowercase().contains(text);
+            has(&spec.name) || has(&spec.team) || has(&spec.user) || has(&job.id.to_string())
+        };
+        let member_of = |first| job.array.is_some_and(|member| member.first == first);
+        self.state
+            .as_deref()
+            .is_none_or(|wanted| wanted == job.state.name())
+            && self.array.is_none_or(member_of)
+            && self.team.as_ref().is_none_or(|team| *team == spec.team)
+            && self.class.is_none_or(|class| class == spec.class)
+            && self.text.as_ref().is_none_or(has)
+    }
+}
+
 /// The first jobs in service order: active ones, the queue, other living ones, then ended ones.
-fn in_order(state: &KernelState, ended: bool, most: usize) -> Vec<&Job> {
+pub(crate) fn in_order(state: &KernelState, ended: bool, most: usize) -> Vec<&Job> {
     let mut order: Vec<&Job> = state.active_jobs().take(most).collect();
     let left = most - order.len();
     if left > 0 && state.queue_length() > 0 {

@@ -194,6 +194,9 @@ pub struct JobDetail {
     pub attempts: Vec<AttemptView>,
     /// GPU-time in GPU-milliseconds that had to be spent again after preemptions and failures.
     pub lost_gpu_ms: u64,
+    /// What would be lost if it were stopped now, where it runs.
+    #[serde(default)]
+    pub cost_of_stopping: Option<StakeView>,
     /// The directive log: data directives of all time, compute directives of the current attempt.
     pub directives: Vec<DirectiveView>,
     /// What the rules found, and what became of it.
@@ -206,6 +209,23 @@ pub struct JobDetail {
     pub shards: Vec<ShardView>,
     /// Newest numbers of the training loop.
     pub signals: Option<SignalsView>,
+}
+
+/// What would have to be done again if a job were stopped now.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StakeView {
+    /// GPU-milliseconds since its last acknowledged checkpoint, or since its start.
+    pub unsaved_gpu_ms: u64,
+    /// GPU-milliseconds that another start takes.
+    pub restart_gpu_ms: u64,
+    /// Since when nothing is saved, in milliseconds since the Unix epoch; nothing before it has started.
+    pub since_ms: Option<u64>,
+    /// Step of the checkpoint that it would go on from.
+    pub checkpoint_step: Option<u64>,
+    /// Whether it saves a checkpoint when it is asked to stop, so that little of this is lost.
+    pub saves: bool,
+    /// GPUs it holds, in thousandths: what is unsaved grows by as much.
+    pub gpus_thousandths: u64,
 }
 
 /// What the planner says of one shape.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use antiphon_backends::{Backend, BackendError};
 use antiphon_kernel::TaskPhase;
 use antiphon_types::{AttemptId, TaskId};
 use axum::extract::rejection::QueryRejection;
@@ -30,6 +31,8 @@ pub(crate) struct OutputQuery {
     /// First byte.
     #[serde(default)]
     offset: u64,
+    /// In place of `offset`: begin so many bytes before the end.
+    tail: Option<u64>,
 }
 
 /// Output of a task from `offset` on, at most 1 MiB. Headers: `antiphon-attempt`, `antiphon-task`,
@@ -43,21 +46,19 @@ pub(crate) async fn output(
 ) -> Result<impl IntoResponse, Fault> {
     let Query(query) = query?;
     let (task, ended) = choose(&shared, &caller, &job, &query)?;
+    let offset = match query.tail {
+        None => query.offset,
+        Some(tail) => end(&*shared.backend, &task)
+            .await
+            .map_err(unreadable)?
+            .saturating_sub(tail),
+    };
     let bytes = shared
         .backend
-        .output(&task, query.offset, BYTES_MAX)
+        .output(&task, offset, BYTES_MAX)
         .await
-        .map_err(|error| {
-            let help =
-                "the output is on the server's machine, under `attempts` in its state directory";
-            Fault::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "AP0506",
-                chain(&error),
-                help,
-            )
-        })?;
-    let next = query.offset + u64::try_from(bytes.len()).unwrap_or(0);
+        .map_err(unreadable)?;
+    let next = offset + u64::try_from(bytes.len()).unwrap_or(0);
     let name = HeaderName::from_static;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
@@ -73,6 +74,34 @@ pub(crate) async fn output(
         ),
     ];
     Ok((headers, bytes))
+}
+
+fn unreadable(error: BackendError) -> Fault {
+    let help = "the output is on the server's machine, under `attempts` in its state directory";
+    Fault::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "AP0506",
+        chain(&error),
+        help,
+    )
+}
+
+/// Where the output of a task ends now. A backend only knows whether there is a byte at a place, so the end is looked for by
+/// halves: some sixty reads of one byte, however long it is.
+async fn end(backend: &dyn Backend, task: &TaskId) -> Result<u64, BackendError> {
+    let (mut some, mut none) = (0, 1);
+    while !backend.output(task, none - 1, 1).await?.is_empty() {
+        (some, none) = (none, none.saturating_mul(2));
+    }
+    while some + 1 < none {
+        let middle = some + (none - some) / 2;
+        if backend.output(task, middle - 1, 1).await?.is_empty() {
+            none = middle;
+        } else {
+            some = middle;
+        }
+    }
+    Ok(some)
 }
 
 /// The task that is asked for, and whether it has ended.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use antiphon_kernel::forecast::Forecast;
 use antiphon_kernel::{
     Active, AugmentRun, FindingRecord, FindingStage, Job, JobState, RunStage, State, StopPhase,
-    TaskPhase, explain, waits_for_approval,
+    TaskPhase, at_stake, explain, waits_for_approval,
 };
 use antiphon_types::{
     AckBody, Allocation, Checkpoint, Directive, GpuTime, Outcome, StopCause, TaskAllocation,
@@ -14,7 +14,7 @@ use antiphon_types::{
 
 use super::model::{
     ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
-    JobSummary, RoleView, ShardView, SignalsView, StartView, TaskView,
+    JobSummary, RoleView, ShardView, SignalsView, StakeView, StartView, TaskView,
 };
 use super::plans;
 use super::series::convergence;
@@ -174,6 +174,7 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
         tasks: active.map(tasks).unwrap_or_default(),
         attempts: job.attempts.iter().map(attempt).collect(),
         lost_gpu_ms: lost.gpu_millis(),
+        cost_of_stopping: cost_of_stopping(sight.state, job, sight.now),
         directives: job.directives.iter().map(directive).collect(),
         findings: job
             .steering
@@ -207,6 +208,20 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
             forecast: shown.forecast.as_ref().map(convergence),
         }),
     }
+}
+
+/// What would have to be done again if a job were stopped now.
+pub(crate) fn cost_of_stopping(state: &State, job: &Job, now: Timestamp) -> Option<StakeView> {
+    let stake = at_stake(state, job, now)?;
+    let held = &job.state.active()?.allocation;
+    Some(StakeView {
+        unsaved_gpu_ms: stake.unsaved.gpu_millis(),
+        restart_gpu_ms: stake.restart.gpu_millis(),
+        since_ms: stake.since.map(Timestamp::as_millis),
+        checkpoint_step: job.checkpoint.as_ref().map(|saved| saved.step),
+        saves: stake.saves,
+        gpus_thousandths: held.gpu_amount().thousandths(),
+    })
 }
 
 fn finding(state: &State, job: &Job, record: &FindingRecord) -> FindingView {

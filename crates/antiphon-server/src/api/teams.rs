@@ -27,7 +27,7 @@ pub(crate) fn specs(state: &KernelState) -> &[TeamSpec] {
 }
 
 /// The teams, in the order in which they were set up; behind them those that are known by their jobs alone.
-fn teams(state: &KernelState) -> Vec<TeamView> {
+pub(crate) fn teams(state: &KernelState) -> Vec<TeamView> {
     let living = state.jobs().values().filter(|job| !job.state.is_ended());
     let with_jobs: BTreeSet<&str> = living.map(|job| job.spec.team.as_str()).collect();
     let set_up = || specs(state).iter().map(|spec| spec.name.as_str());

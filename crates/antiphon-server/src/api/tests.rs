@@ -69,6 +69,7 @@ impl Server {
             tokens: Arc::new(tokens),
             signals: SignalPlane::default(),
             forecasts: Arc::default(),
+            dashboard: Dashboard::default(),
             state_dir: dir.path().display().to_string(),
             gpus_virtual: true,
             tls: true,
@@ -172,6 +173,9 @@ const ROWS: &[Row] = &[
     ("GET", "/v1/teams", "/v1/teams", "", ALL),
     ("GET", "/v1/lessons", "/v1/lessons", "", ALL),
     ("GET", "/v1/events", "/v1/events?after=0", "", ALL),
+    ("GET", "/v1/live", "/v1/live?page=job&job=job-1", "", LOOK),
+    ("GET", "/v1/story", "/v1/story", "", ALL),
+    ("GET", "/v1/explain/{seq}", "/v1/explain/1", "", ALL),
     ("GET", "/v1/jobs", "/v1/jobs", "", ALL),
     ("GET", "/v1/jobs/{job}", "/v1/jobs/job-1", "", LOOK),
     ("GET", "/v1/jobs/{job}/why", "/v1/jobs/job-1/why", "", LOOK),
@@ -334,6 +338,8 @@ const ROWS: &[Row] = &[
     ),
     ("POST", "/v1/logout", "/v1/logout", "", [OK; 6]),
     ("GET", "/v1/openapi.json", "/v1/openapi.json", "", [OK; 6]),
+    ("GET", "/", "/", "", [OK; 6]),
+    ("GET", "/web/{file}", "/web/app.css", "", [OK; 6]),
 ];
 
 #[tokio::test]
@@ -514,6 +520,33 @@ async fn the_log_says_who_did_what_and_keys_are_each_callers_own() {
         })
         .collect();
     assert_eq!(by, ["ann", "otto"]);
+}
+
+#[tokio::test]
+async fn pages_show_a_member_the_names_of_their_own_jobs_alone() {
+    let server = Server::start().await;
+    let viewer = server.token("vera", Role::Viewer, &[], None);
+    let member = server.token("ben", Role::Member, &["eval"], None);
+    let page = |token: String, page: &'static str| {
+        let server = &server;
+        async move {
+            let request = Request::get(format!("/v1/live?page={page}"))
+                .header("authorization", format!("Bearer {token}"));
+            let response = server.send(request.body(Body::empty()).unwrap()).await;
+            let mut stream = response.into_body().into_data_stream();
+            let first = stream.next().await.unwrap().unwrap();
+            String::from_utf8(first.to_vec()).unwrap()
+        }
+    };
+    for name in ["queue", "cluster"] {
+        let all = page(viewer.clone(), name).await;
+        assert!(all.contains("\"tune\""), "{name}: {all}");
+        let own = page(member.clone(), name).await;
+        assert!(!own.contains("tune"), "{name}: {own}");
+    }
+    assert!(page(member.clone(), "queue").await.contains("\"judge\""));
+    // That GPUs are held, by which job and which team, is the same for all.
+    assert!(page(member.clone(), "cluster").await.contains("\"rlhf\""));
 }
 
 #[tokio::test]

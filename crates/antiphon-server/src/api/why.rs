@@ -401,7 +401,7 @@ fn runs(state: &State, job: &Job, active: &Active, now: Timestamp) -> Vec<String
 }
 
 /// The lines of a score in one.
-fn score_told(terms: &Terms) -> String {
+pub(crate) fn score_told(terms: &Terms) -> String {
     let line = |score: &Score| {
         let Score { name, points } = score;
         let span = name.strip_prefix("span ");

@@ -1,0 +1,101 @@
+//! The first page: is all well, who waits, what do the GPUs do, and what was done in the last hour.
+
+use std::collections::BTreeMap;
+
+use antiphon_kernel::{Mode, State};
+use antiphon_types::Class;
+use serde::Serialize;
+
+use super::history;
+use super::page::{Look, json};
+use super::sheet::Rows;
+use super::{gpus, story};
+use crate::api::now;
+
+const HOUR_MS: u64 = 3_600_000;
+/// What happened lately, at most.
+const HAPPENINGS_MAX: usize = 60;
+
+#[derive(Serialize)]
+struct Status<'a> {
+    mode: &'a str,
+    reason: Option<&'a str>,
+    version: &'a str,
+    backend: &'a str,
+    gpus_virtual: bool,
+}
+
+pub(super) fn rows(look: &Look<'_>) -> Rows {
+    let shared = look.shared;
+    let mut rows = Rows::new();
+    {
+        let state = shared.view.state();
+        let (mode, reason) = match state.mode() {
+            Mode::Deciding => ("deciding", None),
+            Mode::Paused { reason } => ("paused", Some(reason.as_str())),
+            Mode::Safe { bug } => ("safe", Some(bug.as_str())),
+        };
+        let status = Status {
+            mode,
+            reason,
+            version: env!("CARGO_PKG_VERSION"),
+            backend: shared.backend.name(),
+            gpus_virtual: shared.gpus_virtual,
+        };
+        rows.insert("status".into(), json(&status));
+        for (gpu_type, count) in gpus::by_type(&state) {
+            rows.insert(format!("gpus/{gpu_type}"), json(&count));
+        }
+        jobs(&state, &mut rows);
+    }
+    for sample in shared.dashboard.history.samples() {
+        add_sample(&mut rows, sample);
+    }
+    let since = now().as_millis().saturating_sub(HOUR_MS);
+    let mut hour = shared.dashboard.story.since(since);
+    {
+        let state = shared.view.state();
+        hour.retain(|told| told.is_for(look.caller, &state));
+    }
+    rows.insert("hour".into(), json(&story::summed_up(&hour)));
+    for told in hour.iter().rev().take(HAPPENINGS_MAX) {
+        rows.insert(told.key(), json(told));
+    }
+    rows
+}
+
+/// Jobs by class and state; those that have ended by state alone.
+fn jobs(state: &State, rows: &mut Rows) {
+    let mut classes: BTreeMap<Class, BTreeMap<&str, u64>> = BTreeMap::new();
+    let mut ended: BTreeMap<&str, u64> = BTreeMap::new();
+    for job in state.jobs().values() {
+        let counts = if job.state.is_ended() {
+            &mut ended
+        } else {
+            classes.entry(job.spec.class).or_default()
+        };
+        *counts.entry(job.state.name()).or_default() += 1;
+    }
+    for class in Class::ALL {
+        let counts = classes.remove(&class).unwrap_or_default();
+        rows.insert(format!("class/{}", class.name()), json(&counts));
+    }
+    rows.insert("ended".into(), json(&ended));
+}
+
+fn add_sample(rows: &mut Rows, sample: history::Sample) {
+    let gpus = sample.gpus;
+    let [busy, held, idle, drained, down] =
+        [gpus.busy, gpus.held, gpus.idle, gpus.drained, gpus.down];
+    let values = (
+        sample.at_ms,
+        busy,
+        held,
+        idle,
+        drained,
+        down,
+        sample.waiting,
+        sample.running,
+    );
+    rows.insert(format!("sample/{}", sample.at_ms), json(&values));
+}

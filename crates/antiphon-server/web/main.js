@@ -1,0 +1,190 @@
+// Starts the page: the token, which of the six pages is open, the keyboard, light and dark, and whether the server is reached.
+
+import { get, hasToken, login, onLink, onRefused, setToken } from "./api.js";
+import { h, problem, put, tip } from "./dom.js";
+import { time } from "./format.js";
+import * as cluster from "./cluster.js";
+import * as explain from "./explain.js";
+import * as job from "./job.js";
+import * as now from "./now.js";
+import * as queue from "./queue.js";
+import * as teams from "./teams.js";
+
+const PAGES = [
+  ["now", "Now", now, "n"], ["cluster", "Cluster", cluster, "c"], ["queue", "Queue", queue, "q"],
+  ["job", "Job", job, "j"], ["teams", "Teams", teams, "t"], ["explain", "Explain", explain, "e"],
+];
+const main = document.getElementById("main");
+let close = null;
+let opened = "";
+
+function where() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page, ...rest] = path.split("/");
+  return { page: PAGES.some(([name]) => name === page) ? page : "now", subject: decodeURIComponent(rest.join("/")), query: new URLSearchParams(query || "") };
+}
+
+function go() {
+  const place = where();
+  const target = `${place.page}/${place.subject}`;
+  // A page that changes its own filters stays open.
+  if (target === opened && close) return;
+  opened = target;
+  if (close) close();
+  close = null;
+  tip("");
+  if (place.page === "job" && place.subject) sessionStorage.setItem("antiphon-job", place.subject);
+  const [, title, page] = PAGES.find(([name]) => name === place.page);
+  document.title = `${place.page === "job" && place.subject ? place.subject : title} · antiphon`;
+  for (const link of document.querySelectorAll("#pages a")) {
+    if (link.dataset.page === place.page) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  put(main);
+  window.scrollTo(0, 0);
+  try {
+    close = page.open(main, place);
+  } catch (error) {
+    put(main, problem(error));
+    throw error;
+  }
+}
+
+function links() {
+  put(document.getElementById("pages"), PAGES.map(([name, title]) => h("a", { href: `#/${name}`, "data-page": name }, title)));
+  document.querySelector('#pages a[data-page="job"]').addEventListener("click", (event) => {
+    const last = sessionStorage.getItem("antiphon-job");
+    if (last) {
+      event.preventDefault();
+      location.hash = `#/job/${encodeURIComponent(last)}`;
+    }
+  });
+}
+
+function ask(error) {
+  if (close) close();
+  close = null;
+  opened = "";
+  const field = h("input", { type: "password", id: "token", autocomplete: "off", "aria-describedby": "token-help" });
+  const refusal = h("div");
+  const form = h("form", null,
+    h("h1", null, "Sign in"),
+    h("p", { class: "muted", id: "token-help" }, "Paste your token. On the server's own machine it lies in the file ", h("code", null, "token"), " of the state directory, and ", h("code", null, "antiphon up"), " prints an address with the token in it."),
+    h("label", { for: "token" }, "Token"), field, refusal,
+    h("button", { class: "btn primary", type: "submit" }, "Look"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try {
+      await login(field.value);
+      go();
+    } catch (failure) {
+      setToken("");
+      put(refusal, problem(failure));
+    }
+  });
+  put(main, h("div", { class: "login panel" }, h("div", { class: "body" }, form)));
+  if (error && hasToken()) put(refusal, problem(error));
+  setToken("");
+  field.focus();
+}
+
+/* light and dark */
+const THEMES = ["system", "light", "dark"];
+const SIGNS = { system: "◐", light: "○", dark: "●" };
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+function paint() {
+  const choice = localStorage.getItem("antiphon-theme") || "system";
+  const theme = choice === "system" ? (dark.matches ? "dark" : "light") : choice;
+  document.documentElement.dataset.theme = theme;
+  const button = document.getElementById("theme");
+  button.textContent = SIGNS[choice];
+  button.setAttribute("aria-label", `Colors: ${choice}`);
+  window.dispatchEvent(new Event("painted"));
+}
+function turn() {
+  const choice = localStorage.getItem("antiphon-theme") || "system";
+  localStorage.setItem("antiphon-theme", THEMES[(THEMES.indexOf(choice) + 1) % THEMES.length]);
+  paint();
+}
+
+/* the keyboard */
+const KEYS = [
+  ["g n  g c  g q", "Now, Cluster, Queue"], ["g j  g t  g e", "Job, Teams, Explain"], ["/", "search on this page"],
+  ["j  k", "next and previous row"], ["Enter", "open the row"], ["← → ↑ ↓", "move in charts and among GPUs"],
+  ["t", "light, dark, or as the system has it"], ["?", "this list"], ["Esc", "close"],
+];
+function help() {
+  if (document.querySelector("dialog[open]")) return;
+  const dialog = h("dialog", { "aria-label": "Keyboard shortcuts" }, h("div", { class: "in" }, h("h1", null, "Keyboard"),
+    h("div", { class: "keys" }, KEYS.flatMap(([keys, text]) => [h("span", null, keys.split("  ").map((one) => [one.split(" ").map((key) => [h("kbd", null, key), " "]), " "])), h("span", null, text)])),
+    h("div", { class: "row" }, h("button", { class: "btn", type: "button", on: { click: (event) => event.target.closest("dialog").close() } }, "Close"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+let leader = 0;
+function rows(step) {
+  const all = [...main.querySelectorAll("[data-row]")];
+  if (!all.length) return;
+  const next = all[Math.min(all.length - 1, Math.max(0, all.indexOf(document.activeElement) + step))];
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || document.querySelector("dialog[open]")) return;
+  if (leader && Date.now() - leader < 1500) {
+    leader = 0;
+    const page = PAGES.find(([, , , key]) => key === event.key);
+    if (page) {
+      event.preventDefault();
+      document.querySelector(`#pages a[data-page="${page[0]}"]`).click();
+      return;
+    }
+  }
+  const does = {
+    g: () => { leader = Date.now(); }, "?": help, t: turn, j: () => rows(1), k: () => rows(-1),
+    "/": () => main.querySelector('input[type="search"]')?.focus(),
+  }[event.key];
+  if (does) {
+    event.preventDefault();
+    does();
+  }
+});
+
+/* whether the server is reached */
+let since = 0;
+onLink((link) => {
+  const node = document.getElementById("link");
+  const bar = document.getElementById("lost");
+  node.className = `link ${link}`;
+  node.querySelector("b").textContent = link;
+  if (link === "live") {
+    since = 0;
+    bar.hidden = true;
+  } else {
+    since = since || Date.now();
+    bar.hidden = false;
+    bar.textContent = `Connection lost, trying again. What you see is of ${time(since)}; jobs run on.`;
+  }
+});
+onRefused(ask);
+
+document.getElementById("theme").addEventListener("click", turn);
+document.getElementById("help").addEventListener("click", help);
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+dark.addEventListener("change", paint);
+paint();
+links();
+
+const carried = location.hash.match(/^#token=([^&]+)/);
+if (carried) {
+  history.replaceState(null, "", "#/now");
+  try {
+    await login(decodeURIComponent(carried[1]));
+  } catch (error) {
+    if (error.status !== 401) put(main, problem(error));
+  }
+}
+window.addEventListener("hashchange", go);
+if (hasToken()) go();
+else get("/v1/status").then(go, () => {});
