@@ -1,6 +1,6 @@
 // What a person does to a job: a dialog that says what it costs, then one command.
 
-import { get, post } from "./api.js";
+import { get, me, post } from "./api.js";
 import { h, problem, put } from "./dom.js";
 import { figure, gpuTime, gpus, now, span } from "./format.js";
 
@@ -18,6 +18,7 @@ const ACTIONS = [
 
 /** Buttons for what can be done now. */
 export function buttons(job, done) {
+  if (me && me.role === "viewer") return h("span", { class: "muted" }, "Your token may look, and change nothing.");
   const possible = ACTIONS.filter((action) => action.when(job));
   if (!possible.length) return h("span", { class: "muted" }, "It has ended: there is nothing left to do.");
   return h("div", { class: "actions" }, possible.map((action) =>

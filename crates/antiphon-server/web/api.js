@@ -8,6 +8,13 @@ let token = sessionStorage.getItem(KEY) || "";
 
 export const onLink = (f) => { listeners.link = f; };
 export const onRefused = (f) => { listeners.refused = f; };
+/** Who this browser is to the server: `{name, role, teams}`, once it is asked. */
+export let me = null;
+export async function whoAmI() {
+  me = await get("/v1/me").catch(() => null);
+  return me;
+}
+
 export const hasToken = () => token !== "";
 export function setToken(text) {
   token = text.trim();
@@ -68,19 +75,14 @@ export async function post(path, body) {
   return response.json();
 }
 
-/** Gives a browser's cookie for a token, where the server does that; else the token itself is kept in this tab. */
+/**
+ * Logs the browser in: new tabs have its cookie. This tab keeps the token besides, since a server that is started again
+ * knows no cookies of before, and a page is to find its way back by itself.
+ */
 export async function login(text) {
-  const response = await reach("/v1/login", { method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${text.trim()}` }, body: JSON.stringify({ token: text.trim() }) });
-  if (response.ok) {
-    setToken("");
-    return;
-  }
-  if (response.status !== 404 && response.status !== 405) {
-    const body = await response.json().catch(() => ({}));
-    if (response.status !== 401) throw new Problem(response.status, body);
-  }
+  const response = await reach("/v1/login", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: text.trim() }) });
+  if (!response.ok) throw new Problem(response.status, await response.json().catch(() => ({})));
   setToken(text);
-  await get("/v1/status");
 }
 
 const SILENT_MS = 15000;

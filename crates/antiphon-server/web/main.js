@@ -1,6 +1,6 @@
 // Starts the page: the token, which of the six pages is open, the keyboard, light and dark, and whether the server is reached.
 
-import { get, hasToken, login, onLink, onRefused, setToken } from "./api.js";
+import { hasToken, login, onLink, onRefused, post, setToken, whoAmI } from "./api.js";
 import { h, problem, put, tip } from "./dom.js";
 import { time } from "./format.js";
 import * as cluster from "./cluster.js";
@@ -65,6 +65,8 @@ function ask(error) {
   if (close) close();
   close = null;
   opened = "";
+  begun = false;
+  put(document.getElementById("who"));
   const field = h("input", { type: "password", id: "token", autocomplete: "off", "aria-describedby": "token-help" });
   const refusal = h("div");
   const form = h("form", null,
@@ -76,16 +78,36 @@ function ask(error) {
     event.preventDefault();
     try {
       await login(field.value);
-      go();
+      await begin();
     } catch (failure) {
       setToken("");
       put(refusal, problem(failure));
     }
   });
   put(main, h("div", { class: "login panel" }, h("div", { class: "body" }, form)));
-  if (error && hasToken()) put(refusal, problem(error));
+  // Who comes for the first time is not told that something went wrong.
+  if (error && (hasToken() || error.code !== "AP0502")) put(refusal, problem(error));
   setToken("");
   field.focus();
+}
+
+/* who looks */
+let begun = false;
+async function begin() {
+  const me = await whoAmI();
+  if (!me) {
+    // A refusal has asked for the token by now; where nobody answers, the server may come back.
+    if (!main.querySelector("form")) setTimeout(begin, 2000);
+    return;
+  }
+  put(document.getElementById("who"), me.name ? [h("b", null, me.name), ` ${me.role}`, h("button", { class: "csv", type: "button", on: { click: leave } }, "sign out")] : []);
+  begun = true;
+  go();
+}
+async function leave() {
+  await post("/v1/logout").catch(() => {});
+  setToken("");
+  location.reload();
 }
 
 /* light and dark */
@@ -182,9 +204,8 @@ if (carried) {
   try {
     await login(decodeURIComponent(carried[1]));
   } catch (error) {
-    if (error.status !== 401) put(main, problem(error));
+    ask(error);
   }
 }
-window.addEventListener("hashchange", go);
-if (hasToken()) go();
-else get("/v1/status").then(go, () => {});
+window.addEventListener("hashchange", () => { if (begun) go(); });
+if (!main.querySelector("form")) begin();

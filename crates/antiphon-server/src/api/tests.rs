@@ -524,6 +524,8 @@ async fn the_log_says_who_did_what_and_keys_are_each_callers_own() {
 
 #[tokio::test]
 async fn pages_show_a_member_the_names_of_their_own_jobs_alone() {
+    use futures_util::StreamExt as _;
+
     let server = Server::start().await;
     let viewer = server.token("vera", Role::Viewer, &[], None);
     let member = server.token("ben", Role::Member, &["eval"], None);
