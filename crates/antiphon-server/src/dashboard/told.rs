@@ -265,6 +265,18 @@ impl Teller<'_> {
                 );
                 self.tell("told", "finding", Some(found.attempt.job), text);
             }
+            Finding::Measured(measured) => {
+                let mut text = format!(
+                    "a step takes {:.3} s over {} steps",
+                    measured.step_us as f64 / 1e6,
+                    measured.steps
+                );
+                if measured.allocated.get() > 0 {
+                    let gib = measured.allocated.get() as f64 / f64::from(1 << 30);
+                    text += &format!(", its tensors {gib:.1} GiB of a GPU");
+                }
+                self.tell("told", "measured", Some(measured.attempt.job), text);
+            }
         }
     }
 
