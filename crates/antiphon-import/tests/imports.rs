@@ -72,7 +72,7 @@ fn shown(imported: &ImportedJobs) -> String {
         for word in std::iter::once(&mut job.run.command).chain(roles).flatten() {
             if word.starts_with("# What a Slurm") {
                 let functions = ["srun", "scontrol"]
-                    .map(|name| (name, word.contains(&format!("export -f {name}"))));
+                    .map(|name| (name, word.contains(&format!("END OF {name}"))));
                 let functions: Vec<&str> = functions
                     .iter()
                     .filter(|(_, there)| *there)

@@ -1,6 +1,8 @@
 //! What a batch script runs, as far as its text tells: whether `srun` starts its processes, and which of Slurm's variables it reads.
 
 use super::super::keys::{self, Fate};
+use std::fmt::Write as _;
+
 use super::super::keys::{Key, becomes, harmless, refused};
 use super::options::OPTIONS;
 use crate::place::Place;
@@ -11,6 +13,7 @@ use crate::warning::Warning;
 const VARIABLES: &str = include_str!("../slurm/variables.sh");
 const SRUN: &str = include_str!("../slurm/srun.sh");
 const SCONTROL: &str = include_str!("../slurm/scontrol.sh");
+const TOOLS: &str = include_str!("../slurm/tools.sh");
 const RUN: &str = include_str!("../slurm/run.sh");
 
 /// Variables of Slurm that a script finds, when it reads any.
@@ -179,20 +182,20 @@ impl Uses {
             return command;
         }
         let mut prelude = String::from(VARIABLES);
-        if self.names_scontrol {
-            prelude += SCONTROL;
+        if self.names_srun || self.names_scontrol {
+            prelude += TOOLS;
         }
-        if self.names_srun {
-            prelude += SRUN;
-        }
-        if (self.names_srun || self.names_scontrol) && self.is_shell() {
-            // Functions are handed on to bash alone.
-            let plain = |word: &mut String| {
-                if matches!(word.rsplit('/').next(), Some("sh" | "dash" | "ksh")) {
-                    *word = "bash".into();
-                }
-            };
-            command.iter_mut().for_each(plain);
+        // Programs and no functions: `exec`, `timeout` and other shells find them too.
+        for (named, tool, text) in [
+            (self.names_srun, "srun", SRUN),
+            (self.names_scontrol, "scontrol", SCONTROL),
+        ] {
+            if named {
+                let _ = write!(
+                    prelude,
+                    "cat >\"$bin/{tool}\" <<'END OF {tool}'\n{text}END OF {tool}\nchmod +x \"$bin/{tool}\"\n"
+                );
+            }
         }
         prelude += RUN;
         let numbers = [tasks_per_node, steps_per_task].map(|number| number.to_string());
@@ -359,7 +362,10 @@ mod tests {
             "a",
         );
         let command = reads.around(vec!["a".into()], 1, 8);
-        assert_eq!(command.get(3..).unwrap(), ["slurm", "1", "8", "bash", "a"]);
+        assert_eq!(
+            command.get(3..).unwrap(),
+            ["slurm", "1", "8", "/bin/sh", "a"]
+        );
         assert!(reads.srun.is_some());
         assert_eq!(reads.warnings.len(), 1, "{:?}", reads.warnings);
     }
