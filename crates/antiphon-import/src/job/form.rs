@@ -133,6 +133,9 @@ pub struct Run {
     /// Variables for every task.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
+    /// Variables whose values are secret: where each is read.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
 }
 
 /// One of several roles.

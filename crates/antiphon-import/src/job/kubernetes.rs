@@ -264,6 +264,7 @@ impl<'d> Reader<'_, 'd, '_> {
         if let Some(program) = &pod.program.workdir {
             job.run.workdir.get_or_insert_with(|| program.clone());
         }
+        job.run.secrets.extend(pod.program.secrets.clone());
         for (name, value) in &pod.program.environment {
             job.run
                 .environment

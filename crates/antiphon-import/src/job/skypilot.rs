@@ -24,6 +24,10 @@ const TASK: &[Key] = &[
     becomes("setup", "run in front of `run`, in every attempt"),
     becomes("run", "the command, by `bash` on each node"),
     becomes("envs", "`run.environment`, where it has a value"),
+    becomes(
+        "secrets",
+        "`run.secrets`, from the server's variables of the same names; a value in the file is not taken",
+    ),
     becomes("workdir", "`run.workdir`, as it is: nothing is copied"),
     becomes(
         "execution",
@@ -31,10 +35,6 @@ const TASK: &[Key] = &[
     ),
     harmless("config", "for SkyPilot's own server"),
     harmless("experimental", "for SkyPilot's own server"),
-    refused(
-        "secrets",
-        "a job file is no place for a secret; let the script read it from a file",
-    ),
     refused(
         "file_mounts",
         "nothing is copied: paths of the node are seen as they are",
@@ -184,6 +184,15 @@ fn job(task: &Node<'_>, notes: &mut Notes, origin: &Origin<'_>) -> Result<Job, J
     if let Some(envs) = task.get("envs") {
         environment(&envs, &mut job, notes)?;
     }
+    if let Some(secrets) = task.get("secrets") {
+        for name in names_of(&secrets) {
+            notes.differs(
+                &secrets,
+                format!("`{}` is read from the server's variable of that name, where its operator offers it; `run.secrets` may name a file instead", short(&name)),
+            );
+            job.run.secrets.insert(name.clone(), format!("env:{name}"));
+        }
+    }
     if let Some(workdir) = task.get("workdir") {
         match workdir.value() {
             Value::String(path) => job.run.workdir = Some(path.clone()),
@@ -219,6 +228,21 @@ fn job(task: &Node<'_>, notes: &mut Notes, origin: &Origin<'_>) -> Result<Job, J
         ]
     };
     Ok(job)
+}
+
+/// The names of variables, in a mapping or a list.
+fn names_of(node: &Node<'_>) -> Vec<String> {
+    let names: Vec<String> = match node.value() {
+        Value::Object(map) => map.keys().cloned().collect(),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        _ => Vec::new(),
+    };
+    let legal = |name: &String| {
+        !name.is_empty()
+            && !name.starts_with("ANTIPHON_")
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    names.into_iter().filter(legal).collect()
 }
 
 /// Variables; one without a value is for the command line of SkyPilot.

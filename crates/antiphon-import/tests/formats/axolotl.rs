@@ -236,7 +236,7 @@ fn impossible_values_are_refused_with_their_line() {
         fsdp_config:;   fsdp_version: 3
             error[AP0705]: `a.yml`, line 5: `fsdp_config.fsdp_version` is `3`: expected 1 or 2 | help: correct `fsdp_config.fsdp_version`, or leave it out to have the tool's default
         sequence_len: 9; sequence_len: 10
-            error[AP0703]: `a.yml`, line 1: the file cannot be parsed: duplicate entry with key "sequence_len" | help: correct the file; the tool that it is written for cannot read it either
+            error[AP0703]: `a.yml`, line 4: the file cannot be parsed: duplicate entry with key "sequence_len" | help: correct the file; the tool that it is written for cannot read it either
     "#]].assert_eq(&changes(
         "a.yml",
         BASE,

@@ -142,7 +142,7 @@ pub(super) const TRAIN_JOB: &[Key] = &[
 pub(super) const TRAINER: &[Key] = &[
     becomes("command", "`run.command`"),
     becomes("args", "behind `command`"),
-    becomes("env", "`run.environment`"),
+    becomes("env", "as a container's `env`"),
     becomes("numNodes", "`tasks`"),
     becomes(
         "numProcPerNode",
@@ -254,7 +254,7 @@ pub(super) const CONTAINER: &[Key] = &[
     becomes("args", "behind `command`"),
     becomes(
         "env",
-        "`run.environment`, where it has a value; `fieldRef`, secrets and the like are not honored",
+        "`run.environment`, where it has a value; of a `secretKeyRef` `run.secrets`, from the server's variable of the same name; `fieldRef` and the like are not honored",
     ),
     becomes("workingDir", "`run.workdir`"),
     becomes("resources", "see below; requests, else limits"),

@@ -27,6 +27,7 @@ pub(super) struct Program {
     pub(super) command: Vec<String>,
     pub(super) workdir: Option<String>,
     pub(super) environment: BTreeMap<String, String>,
+    pub(super) secrets: BTreeMap<String, String>,
 }
 
 /// What a container needs.
@@ -115,6 +116,7 @@ fn nothing(node: &Node<'_>, why: &str) -> JobError {
 /// Command, arguments and variables, with `$(NAME)` put in.
 pub(super) fn program(container: &Node<'_>, notes: &mut Notes) -> Result<Program, JobError> {
     let mut environment = BTreeMap::new();
+    let mut secrets = BTreeMap::new();
     for entry in container
         .get("env")
         .map(|list| list.items())
@@ -124,7 +126,23 @@ pub(super) fn program(container: &Node<'_>, notes: &mut Notes) -> Result<Program
             Some(name) => name.text()?,
             None => continue,
         };
+        let ours = name.starts_with("ANTIPHON_") || name.is_empty() || name.contains('=');
+        if ours {
+            notes.not_honored(
+                &entry,
+                format!("`{name}` is no variable that a job may set"),
+            );
+            continue;
+        }
         if let Some(from) = entry.get("valueFrom") {
+            if let Some(secret) = from.get("secretKeyRef") {
+                notes.differs(
+                    &secret,
+                    format!("`{name}` is read from the server's variable of that name, where its operator offers it; `run.secrets` may name a file instead"),
+                );
+                secrets.insert(name.clone(), format!("env:{name}"));
+                continue;
+            }
             let what = from
                 .entries()
                 .first()
@@ -140,13 +158,6 @@ pub(super) fn program(container: &Node<'_>, notes: &mut Notes) -> Result<Program
             .map(|value| value.text())
             .transpose()?
             .unwrap_or_default();
-        if name.starts_with("ANTIPHON_") || name.is_empty() || name.contains('=') {
-            notes.not_honored(
-                &entry,
-                format!("`{name}` is no variable that a job may set"),
-            );
-            continue;
-        }
         let value = literal(&value, &environment);
         environment.insert(name, value);
     }
@@ -163,6 +174,7 @@ pub(super) fn program(container: &Node<'_>, notes: &mut Notes) -> Result<Program
             .map(|node| node.text())
             .transpose()?,
         environment,
+        secrets,
     })
 }
 
