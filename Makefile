@@ -9,7 +9,7 @@ TORCH := target/torch-venv
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way test-browser screenshots lint bench bench-full results proof gpu-check clean
+.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way test-metrics test-browser screenshots lint bench bench-full results proof gpu-check clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -17,7 +17,7 @@ demo: $(VENV)/quickstart
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
-test: lint test-rust test-slurm storm test-python test-torch test-two-way test-browser demo
+test: lint test-rust test-slurm storm test-python test-torch test-two-way test-metrics test-browser demo
 
 lint: $(VENV)/quickstart $(VENV)/browser $(VENV)/checks
 	cargo fmt --all --check
@@ -56,6 +56,11 @@ endif
 storm:
 	cargo build --quiet --bin antiphon
 	target/debug/antiphon storm --seeds 200 --events 1000000
+
+# A real Prometheus scrapes a real server; says skipped where there is none.
+test-metrics:
+	cargo build --quiet --bin antiphon
+	$(PYTHON) scripts/test_metrics.py --binary target/debug/antiphon $(ALLOW_ROOT)
 
 test-python: $(VENV)/quickstart
 	$(PY) -m unittest discover -s python/tests

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use antiphon_types::{Allocation, AttemptId, Exit, JobSpec, Millis, NodeSpec, TaskId, Timestamp};
 use async_trait::async_trait;
 
+use crate::DeviceReading;
 use crate::slurm::SlurmError;
 
 /// How long the check of a node may take: the usual ones (a short matrix product, a copy between the GPUs) take seconds, and
@@ -196,6 +197,11 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// Where it cannot be asked; what it offered before then still stands.
     async fn nodes(&self) -> Result<Vec<NodeSpec>, BackendError>;
+
+    /// What its GPUs measure of themselves; nothing where that cannot be asked from here.
+    async fn devices(&self) -> Vec<DeviceReading> {
+        Vec::new()
+    }
 
     /// Looks whether a job's commands and directories exist, before it is submitted.
     ///

@@ -21,6 +21,7 @@
 //! ```
 
 mod backend;
+mod devices;
 #[cfg(feature = "test-support")]
 pub mod fake;
 pub mod local;
@@ -29,4 +30,5 @@ pub mod slurm;
 pub mod trust;
 
 pub use backend::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};
+pub use devices::{DeviceReading, Devices};
 pub use several::SeveralBackends;

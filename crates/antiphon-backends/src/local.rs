@@ -8,6 +8,7 @@ mod classify;
 pub(crate) mod command;
 mod discover;
 pub(crate) mod environment;
+mod nvml;
 mod process;
 pub(crate) mod secrets;
 pub mod supervise;
@@ -31,11 +32,14 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 pub(crate) use self::environment::inherited;
+use self::nvml::NvmlDevices;
 use self::process::{Process, boot_id, marked};
 use self::task_dir::{Check, NodeCheck, TaskDir, TaskFile};
 use self::watch::{Look, Own, Watch};
 use crate::trust::CA_VARIABLE;
-use crate::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};
+use crate::{
+    Backend, BackendError, CHECK_LIMIT, DeviceReading, Devices, Launch, Preflight, Seen, TaskSeen,
+};
 
 /// How long a task waits for the server to say that its attempt is current.
 pub(crate) const CHECK_GIVE_UP: Millis = Millis::from_secs(60);
@@ -54,6 +58,8 @@ pub struct LocalConfig {
     pub virtual_gpus: u32,
     /// Variables of the server's own environment that jobs may have as secrets.
     pub offered: BTreeSet<String>,
+    /// What measures this machine's GPUs: the driver, something else in tests.
+    pub devices: Arc<dyn Devices>,
     /// How long a task waits for the answer to its launch check: 60 s, less in tests.
     pub check_give_up: Millis,
     /// How long the check of a node may take: [`CHECK_LIMIT`], less in tests.
@@ -63,13 +69,14 @@ pub struct LocalConfig {
 impl LocalConfig {
     /// This machine as it is, with its state under `root`.
     #[must_use]
-    pub const fn new(root: PathBuf, supervisor: Vec<String>) -> Self {
+    pub fn new(root: PathBuf, supervisor: Vec<String>) -> Self {
         Self {
             root,
             supervisor,
             nodes: None,
             virtual_gpus: 0,
             offered: BTreeSet::new(),
+            devices: Arc::new(NvmlDevices::default()),
             check_give_up: CHECK_GIVE_UP,
             node_check_limit: CHECK_LIMIT,
         }
@@ -135,6 +142,10 @@ impl Backend for LocalBackend {
 
     async fn nodes(&self) -> Result<Vec<NodeSpec>, BackendError> {
         self.inner.run(Inner::ask_nodes).await
+    }
+
+    async fn devices(&self) -> Vec<DeviceReading> {
+        self.inner.run(Inner::read_devices).await
     }
 
     async fn preflight(&self, spec: &JobSpec) -> Result<(), Preflight> {
@@ -255,6 +266,17 @@ impl Inner {
     fn changed(&self, attempt: AttemptId) {
         self.watch().mark(attempt);
         self.wake.notify_one();
+    }
+
+    /// Of this machine as it is: nodes of a cluster file share its GPUs, and none of them is known to be one's.
+    fn read_devices(&self) -> Vec<DeviceReading> {
+        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let this = match (&self.config.nodes, known.as_deref()) {
+            (None, Some([node])) if !node.gpus_virtual => node.name.clone(),
+            _ => return Vec::new(),
+        };
+        drop(known);
+        self.config.devices.read(&this)
     }
 
     fn ask_nodes(self: &Arc<Self>) -> Result<Vec<NodeSpec>, BackendError> {

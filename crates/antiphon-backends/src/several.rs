@@ -8,7 +8,7 @@ use antiphon_types::{AttemptId, JobSpec, NodeName, NodeSpec, TaskId};
 use async_trait::async_trait;
 use futures_util::future::select_all;
 
-use crate::{Backend, BackendError, Launch, Preflight, Seen};
+use crate::{Backend, BackendError, DeviceReading, Launch, Preflight, Seen};
 
 /// Several backends as one. Nodes have different names in all of them, and each backend a directory of its own.
 pub struct SeveralBackends {
@@ -93,6 +93,14 @@ impl Backend for SeveralBackends {
             by_name.entry(&node.name).or_insert(node);
         }
         Ok(by_name.into_values().cloned().collect())
+    }
+
+    async fn devices(&self) -> Vec<DeviceReading> {
+        let mut readings = Vec::new();
+        for backend in &self.backends {
+            readings.append(&mut backend.devices().await);
+        }
+        readings
     }
 
     /// A job that any of them can run is fine.

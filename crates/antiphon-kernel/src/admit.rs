@@ -1,9 +1,9 @@
 //! Answers a command before it is logged. A refused command changes nothing; an admitted one always fits when applied.
 
 use antiphon_types::{
-    Command, CommandId, DirectiveId, DirectiveScope, GpuAmount, JobId, JobSpec, Maintenance,
-    Millis, NodeName, Notice, Policy, Processes, Rejection, Rule, Shape, StopCause, Tasks,
-    TeamSpec,
+    Command, CommandId, DirectiveId, DirectiveScope, GatePolicy, GpuAmount, JobId, JobSpec,
+    Maintenance, Millis, NodeName, Notice, Policy, Processes, Rejection, Rule, Shape, StopCause,
+    Tasks, TeamSpec,
 };
 
 use crate::allowance::least;
@@ -67,6 +67,7 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         Command::Notice(notice) => give_back(state, notice),
         Command::Unpause if state.mode == Mode::Deciding => Err(Rejection::NotPaused),
         Command::SetPolicy { policy } => set_policy(policy),
+        Command::SetGate { gate } => set_gate(gate),
         Command::Pause { .. } | Command::Unpause => Ok(()),
     }
 }
@@ -275,6 +276,18 @@ fn set_policy(policy: &Policy) -> Result<(), Rejection> {
         weight.unwrap_or(0).into(),
         WEIGHT_MAX,
     )
+}
+
+fn set_gate(gate: &GatePolicy) -> Result<(), Rejection> {
+    spans(&[
+        ("checkpoint_ms_max", gate.checkpoint_ms_max),
+        ("delay_production_ms_max", gate.delay_production_ms_max),
+        ("delay_best_effort_ms_max", gate.delay_best_effort_ms_max),
+        ("over_ms", gate.over_ms),
+        ("shut_ms_max", gate.shut_ms_max),
+    ])?;
+    let percent = gate.completion_percent_min.into();
+    limit("`completion_percent_min`", percent, 100)
 }
 
 /// Checks that teams form a tree in which the parts fit into the whole.

@@ -4,6 +4,8 @@
 mod change;
 mod command;
 mod decision;
+mod gate;
+mod measure;
 mod observation;
 mod steer;
 mod time;

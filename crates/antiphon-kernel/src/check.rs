@@ -88,6 +88,7 @@ pub fn decision(state: &State, decision: &Decision) -> Result<(), String> {
                 .map_err(|no| format!("{job} would get a data job that is refused: {no}"))?,
             Action::Direct { .. }
             | Action::Abandon { .. }
+            | Action::Gate(_)
             | Action::Unreserve { .. }
             | Action::PutAside { .. } => (),
         }
@@ -226,6 +227,14 @@ pub fn invariants(state: &State) -> Result<(), String> {
             return Err(format!(
                 "{:?} are held for {job}, which does not wait",
                 slot.nodes
+            ));
+        }
+    }
+    if let Some(job) = state.index.gated.first() {
+        let best_effort = |id| state.jobs[id].spec.class == Class::BestEffort;
+        if state.gate.shut().is_none() || !state.index.gated.iter().all(best_effort) {
+            return Err(format!(
+                "the gate keeps {job} back though it is open, or a job that is not best-effort"
             ));
         }
     }

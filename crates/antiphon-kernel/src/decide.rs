@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use antiphon_types::{Action, Class, Decision, JobId, Millis, Timestamp};
 
+use crate::gate;
 use crate::jobs::JobState;
 use crate::nodes;
 use crate::order::Cycle;
@@ -30,6 +31,8 @@ pub fn decide(state: &State) -> Decision {
         if !again {
             (wake_at, again) = start(state, &mut actions);
         }
+        // Whom it lets in stands in the queue once this is applied.
+        again |= gate::advance(state, &mut actions);
         // A data job that is to start stands in the queue once this is applied.
         again |= remedy::act_on_findings(state, &mut actions);
     }
@@ -119,7 +122,8 @@ pub(crate) fn stop_begun(actions: &[Action]) -> BTreeSet<JobId> {
             | Action::PutAside { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => None,
+            | Action::Abandon { .. }
+            | Action::Gate(_) => None,
         })
         .collect()
 }

@@ -10,6 +10,7 @@ use antiphon_types::{Class, JobId, JobSpec, Millis, Timestamp, WaitReason};
 
 pub use self::change::{Change, altered, smallest_change};
 use crate::apply::submit;
+use crate::gate;
 use crate::jobs::{Job, JobState};
 use crate::order::{Cycle, Verdict};
 use crate::state::{Mode, State};
@@ -73,6 +74,7 @@ fn reasons_in<'a>(
     reasons.extend(stopped_deciding(state));
     dependencies(job, &mut reasons);
     reasons.extend(throttle(state, job));
+    reasons.extend(gate::reason(state, job, now));
     reasons.extend(back_off(job, now));
     if reasons.is_empty() {
         let mut fresh = cycle

@@ -232,7 +232,8 @@ fn carry_out(
         | Action::PutAside { .. }
         | Action::Remedy { .. }
         | Action::Augment { .. }
-        | Action::Abandon { .. } => (),
+        | Action::Abandon { .. }
+        | Action::Gate(_) => (),
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct Index {
     pub(crate) overdue: BTreeMap<(Class, TeamId), BTreeSet<(Timestamp, JobId)>>,
     /// The job of a team and class that stands in front, if one does.
     pub(crate) promoted: BTreeMap<(Class, TeamId), JobId>,
+    /// Pending and held jobs that the gate keeps back.
+    pub(crate) gated: BTreeSet<JobId>,
     /// Pending jobs with a dependency that never will succeed.
     pub(crate) dead: BTreeSet<JobId>,
     /// Jobs that hold an allocation.
@@ -102,6 +104,7 @@ pub(crate) struct Membership {
     age: Option<Age>,
     backoff: Option<Timestamp>,
     dead: bool,
+    gated: bool,
     active: bool,
     stopping: bool,
     stirred: bool,
@@ -130,6 +133,7 @@ impl Membership {
             let counts = job.deadline == Some(DeadlineRecord::Admitted);
             here.deadline = job.spec.deadline.filter(|_| counts);
             here.array = job.array.map(|member| (member.first, job.throttled));
+            here.gated = job.is_gated();
         }
         match &job.state {
             JobState::Pending { since } => here.waits(known, job, *since),
@@ -173,7 +177,7 @@ impl Membership {
     fn waits(&mut self, known: &Known, job: &Job, since: Timestamp) {
         if job.dead_dependency.is_some() {
             self.dead = true;
-        } else if job.is_ready() && !job.throttled {
+        } else if job.is_ready() && !job.throttled && !job.is_gated() {
             self.backoff = job.not_before;
             if self.backoff.is_some() {
                 return;
@@ -539,6 +543,7 @@ impl Index {
             }
         }
         flag(&mut self.dead, id, before.dead, after.dead);
+        flag(&mut self.gated, id, before.gated, after.gated);
         flag(&mut self.active, id, before.active, after.active);
         flag(&mut self.stopping, id, before.stopping, after.stopping);
         flag(&mut self.stirred, id, before.stirred, after.stirred);
@@ -636,6 +641,7 @@ impl Index {
             ("overdue", self.overdue == other.overdue),
             ("promoted", self.promoted == other.promoted),
             ("dead", self.dead == other.dead),
+            ("gated", self.gated == other.gated),
             ("active", self.active == other.active),
             ("stirred", self.stirred == other.stirred),
             ("clocks", self.clocks == other.clocks),
@@ -685,6 +691,7 @@ impl Index {
         .into_iter()
         .flatten()
         .chain(windows)
+        .chain(crate::gate::next_timer(known))
         .min()
     }
 }

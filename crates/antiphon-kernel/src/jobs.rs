@@ -45,6 +45,8 @@ pub struct Job {
     pub waiting_for_start: BTreeSet<JobId>,
     /// Whether as many of its array's jobs as may are in front of it.
     pub throttled: bool,
+    /// Whether it came while the gate was shut for jobs like it.
+    pub gated: bool,
     /// Jobs that wait for this one.
     pub dependents: Vec<JobId>,
     /// A dependency that never will succeed.
@@ -334,11 +336,17 @@ impl Job {
         self.promoted.is_some() && self.delayed
     }
 
+    /// Whether the gate keeps it back. A data job belongs to the run that it makes data for, and is none of its own.
+    #[must_use]
+    pub const fn is_gated(&self) -> bool {
+        self.gated && self.makes_data_for.is_none()
+    }
+
     /// Whether it waits for room alone.
     pub(crate) fn could_start(&self, now: Timestamp) -> bool {
         let due = self.not_before.is_none_or(|due| due <= now);
         let pending = matches!(self.state, JobState::Pending { .. });
-        pending && due && self.is_ready() && !self.throttled
+        pending && due && self.is_ready() && !self.throttled && !self.is_gated()
     }
 
     /// Whether this checkpoint is the last one it acknowledged, told again.

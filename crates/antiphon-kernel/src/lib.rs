@@ -33,6 +33,7 @@ mod exist;
 mod expect;
 pub mod explain;
 pub mod forecast;
+mod gate;
 mod history;
 mod index;
 mod jobs;
@@ -40,6 +41,7 @@ mod ledger;
 mod news;
 mod nodes;
 mod notices;
+mod numbers;
 mod order;
 mod place;
 mod preempt;
@@ -63,12 +65,14 @@ pub use apply::apply;
 pub use decide::{decide, next_timer};
 pub use direct::{pending_directives, replay_slot};
 pub use expect::{Expectation, Source};
+pub use gate::Gate;
 pub use jobs::{
     Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, MeasuredRecord,
     Progress, StopPhase, TaskPhase,
 };
 pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};
+pub use numbers::{Numbers, Samples};
 pub use place::Demand;
 pub use share::{Standing, standing};
 pub use stake::{AtStake, at_stake};

@@ -373,7 +373,8 @@ fn started_now<'c>(cycle: &'c Cycle<'_>) -> impl Iterator<Item = (NodeId, &'c Ta
         | Action::PutAside { .. }
         | Action::Remedy { .. }
         | Action::Augment { .. }
-        | Action::Abandon { .. } => None,
+        | Action::Abandon { .. }
+        | Action::Gate(_) => None,
     });
     let tasks = allocations.flat_map(|allocation| &allocation.tasks);
     tasks.map(|task| (cycle.state.index.node_ids[&task.node], task))

@@ -10,9 +10,11 @@ use antiphon_types::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::capacity::NodeId;
+use crate::gate::Gate;
 use crate::history::History;
 use crate::index::Index;
 use crate::jobs::Job;
+use crate::numbers::Numbers;
 use crate::place::Demand;
 use crate::table::Jobs;
 use crate::teams::Teams;
@@ -49,6 +51,10 @@ pub struct Known {
     pub(crate) maintenance: Vec<Maintenance>,
     /// When attempts were preempted, in the last hour, the oldest first.
     pub(crate) preemptions: VecDeque<Timestamp>,
+    /// How the platform does.
+    pub(crate) numbers: Numbers,
+    /// Whether new best-effort jobs are kept back over that.
+    pub(crate) gate: Gate,
     /// Ended jobs, oldest first.
     pub(crate) ended: VecDeque<JobId>,
     pub(crate) command_ids: BTreeMap<String, CommandRecord>,
@@ -271,6 +277,16 @@ impl Known {
     pub const fn slots(&self) -> &BTreeMap<JobId, Slot> {
         &self.slots
     }
+    /// How the platform does, as of the last event.
+    #[must_use]
+    pub const fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+    /// Whether new best-effort jobs are kept back.
+    #[must_use]
+    pub const fn gate(&self) -> &Gate {
+        &self.gate
+    }
     /// Planned times in which nodes take no tasks.
     #[must_use]
     pub fn maintenance(&self) -> &[Maintenance] {
@@ -299,6 +315,11 @@ impl State {
     #[must_use]
     pub fn is_queued(&self, id: JobId) -> bool {
         self.index.queue.holds(id)
+    }
+    /// How many jobs the gate keeps back.
+    #[must_use]
+    pub fn kept_back(&self) -> u64 {
+        self.index.gated.len() as u64
     }
     /// How many jobs stand in the queue.
     #[must_use]

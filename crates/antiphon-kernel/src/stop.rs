@@ -161,7 +161,8 @@ pub(crate) fn is_over_at_once(state: &State, actions: &[Action]) -> bool {
         | Action::PutAside { .. }
         | Action::Remedy { .. }
         | Action::Augment { .. }
-        | Action::Abandon { .. } => false,
+        | Action::Abandon { .. }
+        | Action::Gate(_) => false,
     })
 }
 

@@ -5,13 +5,16 @@ mod asks;
 mod attempts;
 pub(crate) mod auth;
 mod cluster;
+mod devices;
 pub(crate) mod events;
 mod given;
 mod gpu_types;
 pub(crate) mod jobs;
 mod lessons;
 mod loops;
+mod metrics;
 pub mod model;
+mod numbers;
 mod origins;
 mod output;
 mod people;
@@ -39,9 +42,11 @@ use axum::{Router, middleware, routing};
 use utoipa::OpenApi;
 
 use crate::dashboard::{self, Dashboard};
+use crate::devices::DeviceBook;
 use crate::event_loop::LoopHandle;
 use crate::forecasts::Forecasts;
 use crate::signal_plane::SignalPlane;
+use crate::throughput::Throughput;
 use crate::tokens::Tokens;
 use crate::view::View;
 use auth::{Right, Role};
@@ -64,6 +69,10 @@ pub(crate) struct Shared {
     pub(crate) gpus_virtual: bool,
     /// Whether it speaks TLS.
     pub(crate) tls: bool,
+    pub(crate) throughput: Throughput,
+    pub(crate) devices: DeviceBook,
+    /// Whether `/metrics` is read without a token.
+    pub(crate) metrics_open: bool,
 }
 
 #[derive(OpenApi)]
@@ -88,6 +97,9 @@ pub(crate) struct Shared {
         cluster::maintenance,
         teams::list,
         lessons::list,
+        numbers::numbers,
+        devices::devices,
+        metrics::metrics,
         cluster::pause,
         cluster::unpause,
         jobs::list,
@@ -180,6 +192,9 @@ pub(crate) fn routes() -> Vec<Route> {
         get(See, "/v1/nodes", cluster::nodes),
         get(See, "/v1/teams", teams::list),
         get(See, "/v1/lessons", lessons::list),
+        get(See, "/v1/numbers", numbers::numbers),
+        get(See, "/v1/devices", devices::devices),
+        get(See, "/metrics", metrics::metrics),
         get(See, "/v1/events", events::events),
         get(See, "/v1/live", dashboard::live::live),
         get(See, "/v1/story", dashboard::story::story),
@@ -273,6 +288,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     } in routes()
     {
         let handler = match right {
+            // An operator may let every process of the machine read what Prometheus reads.
+            _ if path == "/metrics" && shared.metrics_open => handler,
             Right::Open | Right::Attempt => handler,
             Right::See | Right::Touch | Right::Operate | Right::Administer => {
                 let asked = middleware::from_fn_with_state((shared.clone(), right), auth::admit);

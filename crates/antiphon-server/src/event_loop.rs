@@ -212,7 +212,9 @@ impl EventLoop {
             return Ok(());
         }
         let entries = turn.events.iter().map(encode).collect();
+        let began = Instant::now();
         self.log.append(self.fence, entries).await?;
+        self.view.metrics().commit(began.elapsed());
         self.view.commit(turn.events);
         turn.answers.into_iter().for_each(|answer| answer());
         for action in actions {
@@ -335,10 +337,12 @@ impl EventLoop {
         let mut actions = Vec::new();
         for _ in 0..CYCLES_MAX {
             let decide = self.decide;
+            let began = Instant::now();
             let decided = caught(|| {
                 let decision = decide(&self.state);
                 check::decision(&self.state, &decision).map(|()| decision)
             });
+            self.view.metrics().cycle(began.elapsed());
             match decided.and_then(|checked| checked) {
                 Ok(decision) => {
                     self.wake_at = decision.wake_at;
@@ -419,6 +423,7 @@ const fn subject(command: &Command) -> Option<JobId> {
         | Command::Unpause
         | Command::SetPolicy { .. }
         | Command::SetTeams { .. }
+        | Command::SetGate { .. }
         | Command::Maintain(_)
         | Command::Notice(_) => None,
     }

@@ -416,7 +416,8 @@ fn order(action: &Action) -> Option<(AttemptId, Order)> {
         | Action::PutAside { .. }
         | Action::Remedy { .. }
         | Action::Augment { .. }
-        | Action::Abandon { .. } => None,
+        | Action::Abandon { .. }
+        | Action::Gate(_) => None,
     }
 }
 

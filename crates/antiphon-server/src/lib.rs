@@ -3,25 +3,33 @@
 
 pub mod api;
 mod dashboard;
+mod devices;
 mod event_loop;
 mod executor;
+pub mod facts;
 #[cfg(test)]
 mod fixture;
 mod forecasts;
 pub mod jobfile;
 mod lessons;
+mod metrics;
+mod notify;
 mod recovery;
 mod serve;
 mod signal_plane;
 mod start;
+mod throughput;
 mod tls;
 mod tokens;
 mod view;
 
 pub use event_loop::{Accepted, LoopHandle, Refused};
 pub use lessons::{Lesson, Lessons, Site};
+pub use metrics::reference as metrics_reference;
+pub use notify::{Mail, Mailbox, NotifyConfig, Occasion, Webhook};
 pub use recovery::{AuditReport, LoadError, audit};
 pub use serve::Limits;
 pub use start::{ServerConfig, StartError, Started, start};
+pub use throughput::usd_per_hour;
 pub use tls::{TlsError, TlsFiles};
 pub use tokens::{TOKEN_FILE, read_token};

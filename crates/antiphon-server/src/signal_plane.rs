@@ -2,6 +2,7 @@
 //! what it shows is not what the kernel decides on.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use antiphon_signals::{Context, Forecast, JobWindow, Latest, Point, ShardLoss, Signal};
@@ -35,10 +36,16 @@ const CURVES: [&str; 5] = [
 #[derive(Default)]
 pub(crate) struct SignalPlane {
     jobs: Mutex<BTreeMap<JobId, Arc<Mutex<Reports>>>>,
+    /// Signals taken in, of all attempts.
+    taken: AtomicU64,
+    /// Signals that senders had to drop.
+    dropped: AtomicU64,
 }
 
 struct Reports {
     window: JobWindow,
+    /// Tokens of earlier attempts that were kept.
+    tokens_before: f64,
     /// The last batch of each sender, so that one sent twice counts once.
     senders: BTreeMap<String, u64>,
     /// Signals taken in, each once.
@@ -181,6 +188,9 @@ impl SignalPlane {
             None => return Vec::new(),
         }
         reports.count += batch.signals.len() as u64;
+        self.taken
+            .fetch_add(batch.signals.len() as u64, Ordering::Relaxed);
+        self.dropped.fetch_add(batch.dropped, Ordering::Relaxed);
         reports.dropped = reports.dropped.saturating_add(batch.dropped);
         reports.heard = reports.heard.max(batch.at);
         // A batch without signals is what a hung run sends.
@@ -263,6 +273,25 @@ impl SignalPlane {
         Some((reports.window.attempt(), points))
     }
 
+    /// Signals taken in since the start, and signals that their senders dropped.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.taken), read(&self.dropped))
+    }
+
+    /// Tokens that each job has trained, each step counted once.
+    pub(crate) fn tokens(&self) -> Vec<(JobId, f64)> {
+        let jobs: Vec<_> = lock(&self.jobs)
+            .iter()
+            .map(|(id, reports)| (*id, reports.clone()))
+            .collect();
+        let trained = jobs.into_iter().map(|(id, reports)| {
+            let reports = lock(&reports);
+            (id, reports.tokens_before + reports.window.tokens())
+        });
+        trained.filter(|(_, tokens)| *tokens > 0.0).collect()
+    }
+
     /// The curves of a job's attempts, the oldest first, as far as they are kept.
     pub(crate) fn curves(&self, job: JobId) -> Vec<AttemptCurves> {
         let Some(reports) = lock(&self.jobs).get(&job).cloned() else {
@@ -292,8 +321,11 @@ impl SignalPlane {
         attempt: AttemptId,
         context: impl Fn(Option<u32>) -> Context,
     ) -> Arc<Mutex<Reports>> {
-        let fresh = |rows_before| Reports {
-            window: JobWindow::new(attempt).with_context(context(rows_before)),
+        let fresh = |rows_before, (tokens_before, done): (f64, u64)| Reports {
+            window: JobWindow::new(attempt)
+                .with_context(context(rows_before))
+                .after(done),
+            tokens_before,
             senders: BTreeMap::new(),
             count: 0,
             dropped: 0,
@@ -303,7 +335,7 @@ impl SignalPlane {
         };
         let known = lock(&self.jobs).get(&attempt.job).cloned();
         let Some(reports) = known else {
-            let made = Arc::new(Mutex::new(fresh(None)));
+            let made = Arc::new(Mutex::new(fresh(None, (0.0, 0))));
             let mut jobs = lock(&self.jobs);
             if jobs.len() >= JOBS_MAX {
                 jobs.pop_first();
@@ -313,7 +345,9 @@ impl SignalPlane {
         };
         let mut current = lock(&reports);
         if current.window.attempt() < attempt {
-            let next = fresh(current.window.micro_batch());
+            let window = &current.window;
+            let tokens = current.tokens_before + window.tokens();
+            let next = fresh(window.micro_batch(), (tokens, window.done()));
             let before = std::mem::replace(&mut *current, next);
             current.past = before.into_past();
         }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use antiphon_backends::{Backend, BackendError};
 use antiphon_kernel::State;
 use antiphon_store::{Log, SqliteLog, StoreError};
-use antiphon_types::{Command, NodeSpec, Observation, PartitionSpec, Policy, Rejection, TeamSpec};
+use antiphon_types::{
+    Command, GatePolicy, NodeSpec, Observation, PartitionSpec, Policy, Rejection, TeamSpec,
+};
 use axum::http::Uri;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpListener;
@@ -21,12 +23,15 @@ use tokio::time::MissedTickBehavior;
 use crate::api::teams::specs;
 use crate::api::{Shared, now, router};
 use crate::dashboard::{self, Dashboard};
+use crate::devices::DeviceBook;
 use crate::event_loop::{EventLoop, LoopHandle, Refused};
 use crate::executor::{Executor, chain};
 use crate::forecasts::Forecasts;
+use crate::notify::{self, NotifyConfig};
 use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::serve::{Limits, serve};
 use crate::signal_plane::SignalPlane;
+use crate::throughput::Throughput;
 use crate::tls::{Shown, TlsError, TlsFiles};
 use crate::tokens::{Allowance, Tokens};
 use crate::view::View;
@@ -54,6 +59,12 @@ pub struct ServerConfig {
     pub state_dir: PathBuf,
     /// The kernel's settings.
     pub policy: Policy,
+    /// Redlines, and whether new best-effort jobs are kept back over them.
+    pub gate: GatePolicy,
+    /// Whether `/metrics` is read without a token, by whoever reaches the loopback interface.
+    pub metrics_open_to_loopback: bool,
+    /// Who is told what happens.
+    pub notify: NotifyConfig,
     /// The teams; without any, every name is one.
     pub teams: Vec<TeamSpec>,
     /// The partitions that the backend's nodes name.
@@ -208,7 +219,9 @@ impl StartError {
             Self::Policy(Refused::Rejection(rejection @ Rejection::BadTeam { .. })) => {
                 format!("{}; jobs run on", rejection.help())
             }
-            Self::Policy(_) => "correct `[policy]` in `antiphon.toml`; jobs run on".into(),
+            Self::Policy(_) => {
+                "correct `[policy]` or `[gate]` in `antiphon.toml`; jobs run on".into()
+            }
             Self::Replay(_) => "run the antiphon that wrote the log, and report this with the event's text \
                                 (`sqlite3 log.db 'select body from events where seq = ..'`); jobs run on"
                 .into(),
@@ -244,6 +257,7 @@ pub struct Started {
     ticking: JoinHandle<()>,
     counting: JoinHandle<()>,
     watching: JoinHandle<()>,
+    notifying: JoinHandle<()>,
 }
 
 impl Started {
@@ -261,6 +275,7 @@ impl Started {
             ticking,
             counting,
             watching,
+            notifying,
             inputs,
             view,
             ..
@@ -277,6 +292,7 @@ impl Started {
         ticking.abort();
         counting.abort();
         watching.abort();
+        notifying.abort();
         let _ = serving.await;
         let _ = executing.await;
         inputs.finish().await;
@@ -345,7 +361,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     let moved_from = address_of_jobs(&config.state_dir, &known.left, adopted > 0);
     let images = ImageKeeper::new(log.clone(), fence, state.seq());
     let (actions, orders) = mpsc::unbounded_channel();
-    let view = Arc::new(View::new(state.clone()));
+    let (notifier, notifying) = notify::begin(config.notify);
+    let view = Arc::new(View::new(state.clone()).with_notifier(notifier));
     let (event_loop, inputs) =
         EventLoop::new(state, view.clone(), log.clone(), fence, images, actions);
     let running = tokio::spawn(event_loop.run());
@@ -354,7 +371,11 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         partitions: config.partitions.clone(),
         resources: config.resources.clone(),
     };
-    let settings = (config.policy, config.teams);
+    let settings = Settings {
+        policy: config.policy,
+        gate: config.gate,
+        teams: config.teams,
+    };
     let told = tell_what_is_new(&view, &inputs, inventory, settings, &config.user).await;
     if let Err(refused) = told {
         inputs.finish().await;
@@ -393,6 +414,9 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         state_dir: config.state_dir.display().to_string(),
         gpus_virtual: nodes.iter().any(|node| node.gpus_virtual),
         tls: certificate.is_some(),
+        throughput: Throughput::default(),
+        devices: DeviceBook::default(),
+        metrics_open: config.metrics_open_to_loopback && address.ip().is_loopback(),
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let watching = tokio::spawn(dashboard::run(shared.clone()));
@@ -427,6 +451,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         ticking,
         counting,
         watching,
+        notifying,
     })
 }
 
@@ -516,7 +541,7 @@ async fn count_nodes(
     }
 }
 
-/// Lets rules conclude from what does not come: a run that makes no step, though its sender lives.
+/// Lets rules conclude from what does not come: a run that makes no step, though its sender lives. Counts what was trained.
 async fn tick(shared: Arc<Shared>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -525,6 +550,9 @@ async fn tick(shared: Arc<Shared>) {
         for finding in shared.signals.tick(now()) {
             shared.inputs.find(finding).await;
         }
+        let (view, signals) = (&shared.view, &shared.signals);
+        shared.throughput.look(view, signals, now());
+        shared.devices.look(&*shared.backend).await;
     }
 }
 
@@ -573,21 +601,34 @@ fn address_of_jobs(state_dir: &Path, address: &str, under_way: bool) -> Option<S
     }
 }
 
+/// What an operator sets.
+struct Settings {
+    policy: Policy,
+    gate: GatePolicy,
+    teams: Vec<TeamSpec>,
+}
+
 /// Logs the inventory and the settings where they differ from what the log says.
 async fn tell_what_is_new(
     view: &View,
     inputs: &LoopHandle,
     inventory: Observation,
-    (policy, teams): (Policy, Vec<TeamSpec>),
+    settings: Settings,
     user: &str,
 ) -> Result<(), StartError> {
+    let Settings {
+        policy,
+        gate,
+        teams,
+    } = settings;
     let new = {
         let state = view.state();
         let policy = (*state.policy() != policy).then(|| Command::SetPolicy {
             policy: Box::new(policy),
         });
         let teams = (specs(&state) != teams).then_some(Command::SetTeams { teams });
-        [policy, teams]
+        let gate = (state.gate().policy() != Some(&gate)).then_some(Command::SetGate { gate });
+        [policy, teams, gate]
     };
     // A loop that has ended is noticed by whoever runs it.
     let _ = inputs.observe(inventory).await;

@@ -1,10 +1,14 @@
 //! What readers see: a second fold over the committed events. Never shows what is not durable, and never decides.
 
-use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
-use antiphon_kernel::{State, apply};
+use antiphon_kernel::State;
 use antiphon_types::Event;
 use tokio::sync::broadcast;
+
+use crate::facts::{Fact, Facts};
+use crate::metrics::Metrics;
+use crate::notify::Notifier;
 
 /// Events kept for readers that fall behind; a reader further back reads the log.
 const EVENTS_BUFFERED: usize = 4_096;
@@ -12,6 +16,9 @@ const EVENTS_BUFFERED: usize = 4_096;
 /// The committed state, and the stream of events that made it.
 pub(crate) struct View {
     state: RwLock<State>,
+    facts: Mutex<Facts>,
+    metrics: Metrics,
+    notifier: Option<Notifier>,
     events: broadcast::Sender<Arc<Event>>,
 }
 
@@ -19,8 +26,22 @@ impl View {
     pub(crate) fn new(state: State) -> Self {
         Self {
             state: RwLock::new(state),
+            facts: Mutex::default(),
+            metrics: Metrics::default(),
+            notifier: None,
             events: broadcast::Sender::new(EVENTS_BUFFERED),
         }
+    }
+
+    /// Tells this one of what happens, too.
+    pub(crate) fn with_notifier(mut self, notifier: Option<Notifier>) -> Self {
+        self.notifier = notifier;
+        self
+    }
+
+    /// What is counted of the events that were committed since the start.
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The committed state. Hold it shortly: the event loop waits for it.
@@ -37,10 +58,19 @@ impl View {
             .state
             .write()
             .expect("committed events have been applied once before");
-        for event in &events {
-            apply(&mut state, event);
+        let mut known = self
+            .facts
+            .lock()
+            .expect("committed events have been applied once before");
+        let facts = events
+            .iter()
+            .flat_map(|event| known.fold(&mut state, event));
+        let facts: Vec<Fact> = facts.collect();
+        if let Some(notifier) = &self.notifier {
+            facts.iter().for_each(|fact| notifier.tell(&state, fact));
         }
         drop(state);
+        facts.iter().for_each(|fact| self.metrics.note(fact));
         for event in events {
             // Nobody listening is no error.
             let _ = self.events.send(Arc::new(event));

@@ -7,7 +7,7 @@ import { at, count, figure, gpuTime, gpus, now, plural, sentence, way } from "./
 
 const WORDS = {
   effective_throughput: ["Effective throughput", "tokens a second per dollar"],
-  job_completion_rate: ["Jobs done without a human", "of those that ended, platform causes only"],
+  completion_rate: ["Jobs done without a human", "of those that ended, platform causes only"],
   time_to_checkpoint: ["Time to checkpoint", "from asking to durable"],
   scheduling_delay_production: ["Scheduling delay, production", "95th percentile"],
   scheduling_delay_best_effort: ["Scheduling delay, best-effort", "95th percentile"],
@@ -89,10 +89,10 @@ export function open(main) {
     } catch (error) {
       four = error instanceof Problem && error.status === 404 ? null : four;
     }
-    const note = four && four.gate && four.gate.closed;
+    const note = four && four.gate && !four.gate.open;
     put(cards, numbers(four));
     gate.hidden = !note;
-    if (note) put(gate, h("div", null, h("b", null, "The gate is closed: "), `new best-effort jobs are accepted but held${four.gate.reason ? `: ${four.gate.reason}` : ""}.`));
+    if (note) put(gate, h("div", null, h("b", null, "The gate is shut: "), `new best-effort jobs are accepted and kept back. ${four.gate.why ? `${four.gate.why}.` : ""}`));
   };
   const gate = h("div", { class: "note warn", hidden: true, role: "status" });
   page.insertBefore(gate, cards);

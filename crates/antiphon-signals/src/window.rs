@@ -40,6 +40,10 @@ pub struct JobWindow {
     curves: Curves,
     findings: Vec<Finding>,
     dropped: u64,
+    /// Steps that earlier attempts have done: to do one of them again adds nothing.
+    done_before: u64,
+    /// Tokens of the others.
+    tokens: f64,
 }
 
 /// The newest numbers of an attempt, for people to look at.
@@ -98,6 +102,8 @@ impl JobWindow {
             },
             findings: Vec::new(),
             dropped: 0,
+            done_before: 0,
+            tokens: 0.0,
         }
     }
 
@@ -107,6 +113,25 @@ impl JobWindow {
         self.run = RunRules::new(&context);
         self.set_context(context);
         self
+    }
+
+    /// The same windows, for an attempt before which so many steps were done.
+    #[must_use]
+    pub const fn after(mut self, steps: u64) -> Self {
+        self.done_before = steps;
+        self
+    }
+
+    /// Steps that this attempt and those before it have done.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done_before.max(self.latest.step)
+    }
+
+    /// Tokens of all tasks of this attempt, of steps that no attempt before it had done.
+    #[must_use]
+    pub const fn tokens(&self) -> f64 {
+        self.tokens
     }
 
     /// Replaces what is known besides the signals; what was observed stays.
@@ -330,6 +355,11 @@ impl JobWindow {
                 newest.tokens_per_s = Some(tokens_per_s);
                 self.curves.tokens_per_s.push(step, tokens_per_s);
             }
+        }
+        if let Some(tokens) = finite(signal.tokens).filter(|tokens| *tokens > 0.0)
+            && step > self.done_before
+        {
+            self.tokens += tokens;
         }
     }
 

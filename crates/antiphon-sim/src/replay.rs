@@ -255,7 +255,8 @@ fn act(state: &State, runs: &mut BTreeMap<JobId, Run>, action: &Action, at: Time
         | Action::PutAside { .. }
         | Action::Remedy { .. }
         | Action::Augment { .. }
-        | Action::Abandon { .. } => (),
+        | Action::Abandon { .. }
+        | Action::Gate(_) => (),
     }
 }
 

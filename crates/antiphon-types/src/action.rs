@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, JobId, JobSpec, Millis,
-    NodeName, NoticeCause, Rule, TaskId, Timestamp,
+    Allocation, AttemptId, Class, Directive, DirectiveId, ExitClass, GateChange, JobId, JobSpec,
+    Millis, NodeName, NoticeCause, Rule, TaskId, Timestamp,
 };
 
 /// One thing to carry out.
@@ -113,6 +113,8 @@ pub enum Action {
         /// The dependency that did not succeed.
         dependency: JobId,
     },
+    /// Keep new best-effort jobs back, or let them in again.
+    Gate(GateChange),
 }
 
 /// On what terms an attempt was launched.
@@ -243,6 +245,29 @@ pub enum StopCause {
         /// That job.
         preemptor: JobId,
     },
+}
+
+impl StopCause {
+    /// The name that scripts see.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Priority { .. } => "priority",
+            Self::Reclaim { .. } => "reclaim",
+            Self::Idle { .. } => "idle",
+            Self::Drain { .. } => "drain",
+            Self::Notice { .. } => "notice",
+            Self::Cancel => "cancel",
+            Self::Hold => "hold",
+            Self::Operator => "operator",
+            Self::Limit => "limit",
+            Self::GangBroken { .. } => "gang_broken",
+            Self::Straggler { .. } => "straggler",
+            Self::Hang => "hang",
+            Self::Asked { .. } => "asked",
+            Self::Turn { .. } => "turn",
+        }
+    }
 }
 
 impl fmt::Display for StopCause {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttemptId, DirectiveBody, DirectiveId, JobId, JobSpec, Maintenance, Millis, NodeName, Notice,
-    Policy, Rule, TeamSpec,
+    AttemptId, DirectiveBody, DirectiveId, GatePolicy, JobId, JobSpec, Maintenance, Millis,
+    NodeName, Notice, Policy, Rule, TeamSpec,
 };
 
 /// A client's own name for one command, so that sending it again does nothing again.
@@ -98,6 +98,11 @@ pub enum Command {
     Maintain(Maintenance),
     /// Give a node, or some of its GPUs, back soon: what runs there saves and leaves. `Undrain` takes it back.
     Notice(Notice),
+    /// Replace the redlines, and say whether new best-effort jobs are kept back over them.
+    SetGate {
+        /// The new settings.
+        gate: GatePolicy,
+    },
 }
 
 /// A directive that a person sends.

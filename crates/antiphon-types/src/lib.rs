@@ -18,6 +18,7 @@ mod directive;
 mod event;
 mod exit;
 mod finding;
+mod gate;
 mod ids;
 mod job;
 pub mod model;
@@ -43,6 +44,7 @@ pub use directive::{Ack, AckBody, Directive, DirectiveBody, DirectiveCause, Dire
 pub use event::{Body, EVENT_VERSION, Event};
 pub use exit::{Exit, ExitClass};
 pub use finding::{Diagnosis, Finding, Verdict};
+pub use gate::{GateChange, GateOpened, GatePolicy, GateShut, Number, Reading};
 pub use ids::{ActionId, AttemptId, DirectiveId, IdError, JobId, NodeName, Seq, TaskId};
 pub use job::{
     ArraySpec, AugmentSpec, CheckpointSpec, Class, DataSpec, Estimate, JobSpec, KeepSpec,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Class, GpuAmount, GpuTime, JobId, Millis, NodeName, Span, Timestamp};
+use crate::{Class, GpuAmount, GpuTime, JobId, Millis, NodeName, Number, Reading, Span, Timestamp};
 
 /// Why a job does not run now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,6 +174,21 @@ pub enum WaitReason {
     },
     /// Nothing keeps it: it starts in the next cycle.
     Turn,
+    /// It came while a number of the platform was over its redline: new best-effort jobs wait until that recovers.
+    Gate {
+        /// Which number.
+        number: Number,
+        /// What it read when the gate was shut.
+        value: Reading,
+        /// Its redline.
+        redline: Reading,
+        /// Samples behind it.
+        samples: u32,
+        /// How long it has been over.
+        over: Millis,
+        /// Until the gate opens at the latest.
+        left: Millis,
+    },
 }
 
 /// The node that comes closest to holding a job.
@@ -372,6 +387,17 @@ impl fmt::Display for WaitReason {
                 }
             }
             Self::Turn => f.write_str("it starts in the next cycle"),
+            Self::Gate {
+                number,
+                value,
+                redline,
+                samples,
+                over,
+                left,
+            } => write!(
+                f,
+                "the gate is shut for new best-effort jobs: the {number} was {value} when it was shut, over its redline of {redline} for {over} now ({samples} samples); it opens when that recovers, at the latest in {left}"
+            ),
         }
     }
 }

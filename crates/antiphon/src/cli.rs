@@ -89,6 +89,10 @@ pub(crate) enum Command {
     /// Make, list and revoke the tokens of people
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Watch the server on one screen, by keyboard
+    Top,
+    /// Say what GPU-time and money went into, and what was lost, from the log
+    Report(ReportArgs),
     /// Stop deciding: jobs run on, nothing starts or gives way
     Pause(ReasonArgs),
     /// Decide again; also the way out of safe mode
@@ -404,6 +408,25 @@ pub(crate) struct StormArgs {
     /// Events over all seeds, before the faults stop [default: 5000 a seed]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) events: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// How far back, like `24h` or `7d`
+    #[arg(long, value_name = "SPAN", default_value = "7d")]
+    pub(crate) since: Millis,
+    /// Of one team alone
+    #[arg(long, value_name = "TEAM")]
+    pub(crate) team: Option<String>,
+    /// The log: a state directory or the `log.db` in one; reported up to its last event [default: that of `--state-dir`]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// Write a page with charts; it is one file and loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,6 +11,7 @@ mod plan;
 mod queue;
 mod render;
 mod replay;
+mod report;
 mod serve;
 mod settings;
 mod simulate;
@@ -18,6 +19,7 @@ mod steer;
 mod storm;
 mod submit;
 mod token;
+mod top;
 mod training;
 mod up;
 
@@ -81,6 +83,8 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
         Command::Provenance(args) => steer::provenance(&target, &args),
         Command::Teams(args) => queue::teams(&target, &args),
         Command::Token(command) => token::run(&target, &command),
+        Command::Top => top::run(&target),
+        Command::Report(args) => report::run(&target, &args),
         Command::Drain(args) => operate::drain(&target, &args),
         Command::Pause(args) => operate::pause(&target, &args),
         Command::Unpause(args) => operate::unpause(&target, &args),

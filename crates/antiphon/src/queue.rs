@@ -154,6 +154,9 @@ fn remark(job: &JobSummary) -> String {
 /// Says what a reader of any page has to know first.
 fn note_mode(status: &ServerStatus) {
     let reason = status.mode_reason.as_deref().unwrap_or("");
+    if let Some(gate) = &status.gate {
+        say(gate);
+    }
     match status.mode.as_str() {
         "paused" => say(&format!(
             "deciding is paused until `antiphon unpause`: {reason}"

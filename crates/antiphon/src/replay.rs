@@ -139,7 +139,7 @@ pub(crate) fn run(target: &Target, args: &ReplayArgs) -> Result<ExitCode, Failur
 }
 
 /// The folder of a log's file, which has its usual name.
-fn folder_of(path: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn folder_of(path: &Path) -> Result<PathBuf, Failure> {
     if path.is_dir() {
         return Ok(path.to_owned());
     }
@@ -153,7 +153,7 @@ fn folder_of(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Reads the whole log, also while a server writes to it.
-fn events(dir: &Path) -> Result<Vec<Event>, Failure> {
+pub(crate) fn events(dir: &Path) -> Result<Vec<Event>, Failure> {
     let unread = |error: StoreError| Failure::from(antiphon_server::StartError::from(error));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,5 +1,6 @@
 //! Where things are, and the configuration file: flag over environment over file over default.
 
+mod notify;
 pub(crate) mod slurm;
 mod team;
 
@@ -7,8 +8,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use antiphon_server::{Limits, TlsFiles};
-use antiphon_types::{Policy, TeamSpec};
+use antiphon_server::{Limits, NotifyConfig, TlsFiles};
+use antiphon_types::{GatePolicy, Policy, TeamSpec};
 use serde::Deserialize;
 
 use crate::cli::{Exit, Target};
@@ -35,8 +36,22 @@ pub(crate) struct Settings {
     virtual_gpus: Option<u32>,
     secrets: BTreeSet<String>,
     policy: Policy,
+    gate: GatePolicy,
+    metrics: MetricsFile,
+    webhook: Vec<notify::WebhookFile>,
+    mail: Vec<notify::MailFile>,
     team: Vec<team::TeamFile>,
     backend: Backends,
+    /// Where paths of the file count from.
+    #[serde(skip)]
+    beside: PathBuf,
+}
+
+/// `[metrics]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct MetricsFile {
+    open_to_loopback: bool,
 }
 
 /// `[backend.*]`.
@@ -81,6 +96,7 @@ impl Settings {
         })?;
         // Paths in a file count from the file.
         let beside = path.parent().unwrap_or(Path::new("/"));
+        settings.beside = beside.to_owned();
         settings.cluster = settings.cluster.map(|cluster| beside.join(cluster));
         settings.topology = settings.topology.map(|file| beside.join(file));
         settings.state_dir = settings.state_dir.map(|dir| beside.join(dir));
@@ -185,6 +201,33 @@ impl Settings {
         self.policy.clone()
     }
 
+    pub(crate) fn gate(&self) -> GatePolicy {
+        self.gate.clone()
+    }
+
+    /// Whether `/metrics` is read without a token.
+    pub(crate) const fn metrics_open(&self) -> bool {
+        self.metrics.open_to_loopback
+    }
+
+    /// Who is told what happens.
+    pub(crate) fn notify(&self) -> Result<NotifyConfig, Failure> {
+        let hooks = self.webhook.iter().map(|hook| hook.read(&self.beside));
+        let mails = self.mail.iter().map(notify::MailFile::read);
+        let read = || {
+            Ok(NotifyConfig {
+                webhooks: hooks.collect::<Result<_, String>>()?,
+                mails: mails.collect::<Result<_, String>>()?,
+            })
+        };
+        read().map_err(|why: String| {
+            let what = "the configuration names somebody who cannot be told what happens";
+            Failure::new(Exit::Usage, "AP0890", what)
+                .why(why)
+                .help("correct `[[webhook]]` or `[[mail]]` in `antiphon.toml`")
+        })
+    }
+
     pub(crate) fn teams(&self) -> Vec<TeamSpec> {
         self.read_teams().expect("read with the file")
     }
@@ -287,6 +330,18 @@ mod tests {
         );
         assert_eq!(policy.jobs_max, Policy::default().jobs_max);
         assert!(settings.teams().is_empty());
+    }
+
+    #[test]
+    fn the_gate_is_on_unless_it_is_switched_off() {
+        let gate = |text| Settings::from_text(text).unwrap().gate();
+        assert_eq!(gate(""), GatePolicy::default());
+        assert!(gate("").enabled);
+        let off = gate("[gate]\nenabled = false\ncheckpoint_ms_max = 60000");
+        assert!(!off.enabled);
+        assert_eq!(off.checkpoint_ms_max, Millis::from_secs(60));
+        let why = Settings::from_text("[gate]\nenable = true").unwrap_err();
+        assert!(why.contains("unknown field `enable`"), "{why}");
     }
 
     #[test]

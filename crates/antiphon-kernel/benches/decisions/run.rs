@@ -233,7 +233,8 @@ impl Run {
             | Action::PutAside { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => (),
+            | Action::Abandon { .. }
+            | Action::Gate(_) => (),
         }
     }
 

@@ -138,6 +138,7 @@ impl State {
 /// Ends a job for good, and tells those that wait for it.
 pub(super) fn end(state: &mut State, id: JobId, how: JobState) {
     let succeeded = matches!(how, JobState::Succeeded { .. });
+    super::measure::ended(state, id, &how);
     state.hand_back(id);
     let (dependents, dependencies, array) = state.change(id, |job| {
         let mut dependencies = std::mem::take(&mut job.waiting_for);

@@ -94,6 +94,10 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
             index.renew_settings(known);
             None
         }
+        Command::SetGate { gate } => {
+            super::gate::set(state, gate);
+            None
+        }
         Command::Maintain(window) => {
             maintain(state, window);
             None
@@ -206,6 +210,7 @@ fn new_job(state: &mut State, id: JobId, spec: &JobSpec, array: Option<ArrayMemb
         waiting_for_end: BTreeSet::new(),
         waiting_for_start: BTreeSet::new(),
         throttled: false,
+        gated: state.gate.keeps_back(spec.class),
         dependents: Vec::new(),
         dead_dependency: None,
         expect: crate::expect::Expectation::default(),

@@ -7,7 +7,7 @@ use antiphon_types::{
 
 use super::change::end;
 use super::observation::{node_changed, spares_step_in};
-use super::{limit, steer, time};
+use super::{gate, limit, measure, steer, time};
 use crate::ask;
 use crate::expect::speed_of;
 use crate::index::by_type;
@@ -43,6 +43,7 @@ pub(super) fn fold(state: &mut State, action: &Action) {
             cause,
             kill_at,
         } => {
+            measure::waited_in_vain(state, *attempt);
             stopping(
                 state,
                 *attempt,
@@ -76,6 +77,7 @@ pub(super) fn fold(state: &mut State, action: &Action) {
             node_changed(state, id);
             spares_step_in(state);
         }
+        Action::Gate(change) => gate::fold(state, change),
         Action::Abandon { job, dependency } => {
             let at = state.now;
             let detail = format!("{dependency}, which it waited for, did not succeed");
@@ -295,6 +297,7 @@ fn settle(state: &mut State, attempt: AttemptId, outcome: &Outcome) {
         ask::take_shape(job);
         (exit, run)
     });
+    measure::settled(state, id);
     conclude(state, id, outcome, record);
 }
 

@@ -9,7 +9,7 @@ use antiphon_types::{
 };
 
 use super::change::has_started;
-use super::steer;
+use super::{measure, steer};
 use crate::capacity::{Capacity, NodeId};
 use crate::expect::{by_report, ends, speed_of};
 use crate::index::{NEVER, Tenant, by_type, place};
@@ -233,6 +233,7 @@ fn task_started(state: &mut State, task: &TaskId) {
             | JobState::Canceled { .. }) => other,
         };
     });
+    measure::started(state, id);
     has_started(state, id);
 }
 
@@ -265,6 +266,7 @@ fn checkpointed(state: &mut State, checkpoint: &Checkpoint) {
     if !is_current(state, checkpoint.attempt) || state.job_at(id).knows(checkpoint) {
         return;
     }
+    measure::saved(state, checkpoint);
     state.note(id, |job| {
         // A lower step than before is legal: the trainer went back.
         let before = job.checkpoint.replace(checkpoint.clone());

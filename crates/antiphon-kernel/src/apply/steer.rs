@@ -171,7 +171,7 @@ fn set_stage_of_run(job: &mut Job, made_by: JobId, stage: &FindingStage) {
 /// Takes in a data job that makes data for another.
 pub(super) fn augment(state: &mut State, id: JobId, method: &str, of: &str, spec: &JobSpec) {
     let data_job = submit(state, spec);
-    state.note(data_job, |job| job.makes_data_for = Some(id));
+    state.change(data_job, |job| job.makes_data_for = Some(id));
     let now = state.now;
     state.change(id, |job| {
         let run = run(job, data_job, method, of, spec);

@@ -16,6 +16,7 @@ const MORE_MIN: Millis = Millis::from_secs(60);
 pub(super) fn pass(state: &mut State, now: Timestamp) {
     let before = state.now;
     state.known.now = now;
+    super::gate::pass(state);
     while let Some((_, id)) = due(state.index.backoff.first(), now) {
         state.change(id, |job| job.not_before = None);
     }

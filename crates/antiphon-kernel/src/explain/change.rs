@@ -160,6 +160,7 @@ fn candidates(state: &State, job: &Job, waits: &[WaitReason]) -> Vec<Change> {
             | WaitReason::Behind { .. }
             | WaitReason::Maintenance { .. }
             | WaitReason::TeamLimit { .. }
+            | WaitReason::Gate { .. }
             | WaitReason::Turn => (),
         }
     }
@@ -317,7 +318,8 @@ pub(crate) fn starts(state: &State, id: JobId) -> bool {
         | Action::PutAside { .. }
         | Action::Remedy { .. }
         | Action::Augment { .. }
-        | Action::Abandon { .. } => false,
+        | Action::Abandon { .. }
+        | Action::Gate(_) => false,
     })
 }
 

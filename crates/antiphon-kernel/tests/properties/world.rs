@@ -169,6 +169,7 @@ impl World {
             }
             self.wake_at = decision.wake_at;
             if decision.actions.is_empty() {
+                self.check_gate();
                 return self.check_timer();
             }
             self.log(Body::Decision(decision.clone()));
@@ -191,6 +192,7 @@ impl World {
                 });
                 assert!(left.is_empty(), "{left:?} after {decision:?}");
             }
+            self.check_gate();
             return self.check_timer();
         }
         panic!("no end of decisions after {:?}", self.events.last());

@@ -10,6 +10,7 @@ mod backfill;
 mod budgets;
 mod deadlines;
 mod failures;
+mod gate;
 mod graphs;
 mod keys;
 mod known_failures;

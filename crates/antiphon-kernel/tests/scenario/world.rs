@@ -9,6 +9,7 @@
 //! nodes: n[0-3] 8 H100 leaf=l0 partition=fast, d0 0    names, GPUs, type
 //! teams: rlhf quota=8 limit=16 budget=100, eval weight=2
 //! policy: near_end_ms=10m promote_after_ms.standard=2h  settings by their names
+//! gate: on over_ms=20m                             the gate, which is off where nothing is said; `off`
 //! 0s   submit a: 16 best-effort attached      a job: GPUs, and what else is to be said about it
 //! 5s   a progress 10 of 100 at 2s             a finding: steps done, steps to do, time of one
 //! 6s   a outlook 500                          a finding: what its GPU-time counts, in thousandths
@@ -87,6 +88,8 @@ struct World {
     cluster: Cluster,
     /// How the processes of each job behave.
     trainers: BTreeMap<JobId, Trainer>,
+    /// When the processes of launched attempts start.
+    starts: BTreeSet<(Timestamp, AttemptId)>,
     /// When attempts end by themselves.
     ends: BTreeSet<(Timestamp, AttemptId)>,
     out: String,
@@ -319,6 +322,15 @@ impl World {
 
     fn wait_until(&mut self, until: Timestamp) {
         loop {
+            if let Some((at, attempt)) = self.next_start(until) {
+                self.starts.remove(&(at, attempt));
+                self.at = at;
+                if is_current(&self.state, attempt) {
+                    self.start(attempt);
+                    self.decide();
+                }
+                continue;
+            }
             let ends = self.ends.first().copied().filter(|(at, _)| *at < until);
             let wake = self.wake_at.filter(|wake| *wake < until);
             match (ends, wake) {
@@ -382,20 +394,12 @@ impl World {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Launch { attempt, .. } => {
-                for task in self.tasks(attempt.job) {
-                    self.log(Body::Observation(Observation::TaskStarted { task }));
-                }
-                let trainer = self.trainers.get(&attempt.job).copied();
-                // Data jobs of antiphon's own end when the scenario says so.
-                let trainer = trainer.unwrap_or_default();
-                if trainer.attached {
-                    self.log(Body::Observation(Observation::Attached {
-                        attempt,
-                        step: 0,
-                    }));
-                }
-                if let Some(runs) = trainer.runs {
-                    self.ends.insert((self.at.after(runs), attempt));
+                let trainer = self.trainers.get(&attempt.job);
+                match trainer.and_then(|trainer| trainer.starts) {
+                    Some(starts) => {
+                        self.starts.insert((self.at.after(starts), attempt));
+                    }
+                    None => self.start(attempt),
                 }
             }
             Action::Terminate { attempt, .. } if !self.is_stubborn(attempt.job) => {
@@ -411,7 +415,35 @@ impl World {
             | Action::PutAside { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => (),
+            | Action::Abandon { .. }
+            | Action::Gate(_) => (),
+        }
+    }
+
+    /// The next start before a time, if nothing else comes before it.
+    fn next_start(&self, until: Timestamp) -> Option<(Timestamp, AttemptId)> {
+        let first = self.starts.first().copied()?;
+        let ends = self.ends.first().map(|(at, _)| *at);
+        let others = ends.into_iter().chain(self.wake_at).chain([until]);
+        (Some(first.0) < others.min()).then_some(first)
+    }
+
+    /// The processes of an attempt run.
+    fn start(&mut self, attempt: AttemptId) {
+        for task in self.tasks(attempt.job) {
+            self.log(Body::Observation(Observation::TaskStarted { task }));
+        }
+        let trainer = self.trainers.get(&attempt.job).copied();
+        // Data jobs of antiphon's own end when the scenario says so.
+        let trainer = trainer.unwrap_or_default();
+        if trainer.attached {
+            self.log(Body::Observation(Observation::Attached {
+                attempt,
+                step: 0,
+            }));
+        }
+        if let Some(runs) = trainer.runs {
+            self.ends.insert((self.at.after(runs), attempt));
         }
     }
 

@@ -44,6 +44,7 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<ServerStat
         mode_reason,
         seq: state.seq().0,
         now_ms: now().as_millis(),
+        gate: super::numbers::why(&state),
         jobs,
         state_dir: shared.state_dir.clone(),
     })

@@ -25,10 +25,95 @@ pub struct ServerStatus {
     pub seq: u64,
     /// Milliseconds since the Unix epoch.
     pub now_ms: u64,
+    /// Why new best-effort jobs are kept back, where they are.
+    #[serde(default)]
+    pub gate: Option<String>,
     /// Jobs by state.
     pub jobs: BTreeMap<String, u64>,
     /// Directory of log, outputs and token.
     pub state_dir: String,
+}
+
+/// How the platform does.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NumbersView {
+    /// `effective_throughput`, `completion_rate`, `time_to_checkpoint`, and `scheduling_delay_` of `production` and `best_effort`.
+    pub numbers: Vec<NumberView>,
+    /// Whether new best-effort jobs are kept back.
+    pub gate: GateView,
+}
+
+/// A number by which the platform is judged.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NumberView {
+    /// For scripts.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// What it reads over the last hour; nothing where there is no sample.
+    pub value: Option<f64>,
+    /// `share` (0 to 1), `ms` or `tokens/s per $/h`.
+    pub unit: String,
+    /// What it should not exceed; of a share, not fall below.
+    pub redline: Option<f64>,
+    /// Whether it lies on the wrong side of that.
+    pub over: bool,
+    /// Samples within the last hour.
+    pub samples: u64,
+    /// What it reads with everything that is left out of it, where something is.
+    pub raw: Option<f64>,
+    /// What it read in every five minutes of the last day that have samples: when they began, in milliseconds since the Unix
+    /// epoch, and the value.
+    pub history: Vec<(u64, f64)>,
+}
+
+/// Whether new best-effort jobs are kept back.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GateView {
+    /// Whether they are let in: false while the gate is shut.
+    pub open: bool,
+    /// Whether it is ever shut.
+    pub enabled: bool,
+    /// Since when it is shut, in milliseconds since the Unix epoch.
+    pub since_ms: Option<u64>,
+    /// When it opens at the latest.
+    pub until_ms: Option<u64>,
+    /// Why it is shut.
+    pub why: Option<String>,
+    /// Jobs that are kept back.
+    pub kept_back: u64,
+}
+
+/// What GPUs measure of themselves.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct DeviceList {
+    /// Of all nodes whose GPUs can be measured from here.
+    pub devices: Vec<DeviceView>,
+}
+
+/// A GPU at one moment; nothing where it does not measure something.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct DeviceView {
+    /// Its node.
+    pub node: String,
+    /// Its number there.
+    pub gpu: u32,
+    /// The job that holds it.
+    pub job: Option<String>,
+    /// Part of the last second or so in which a kernel ran on it.
+    pub utilization_percent: Option<u32>,
+    /// Memory in use.
+    pub memory_used_bytes: Option<u64>,
+    /// All of its memory.
+    pub memory_total_bytes: Option<u64>,
+    /// Temperature of the chip in degrees Celsius.
+    pub temperature_c: Option<u32>,
+    /// Power it draws, in milliwatts.
+    pub power_mw: Option<u32>,
+    /// Why its clocks are held down; empty where they are not.
+    pub throttled: Vec<String>,
+    /// Memory errors that could not be corrected, since the driver was loaded.
+    pub ecc_errors: Option<u64>,
 }
 
 /// What the log stands for at one place.

@@ -132,7 +132,8 @@ impl Promises {
             | Action::Unreserve { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => (),
+            | Action::Abandon { .. }
+            | Action::Gate(_) => (),
         }
     }
 
@@ -198,7 +199,8 @@ impl Promises {
             | Command::Undo { .. }
             | Command::Ask(_)
             | Command::SetPolicy { .. }
-            | Command::SetTeams { .. } => (),
+            | Command::SetTeams { .. }
+            | Command::SetGate { .. } => (),
         }
     }
 }

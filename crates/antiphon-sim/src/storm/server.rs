@@ -303,7 +303,8 @@ impl Storm {
             | Action::PutAside { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => return,
+            | Action::Abandon { .. }
+            | Action::Gate(_) => return,
         };
         self.hands.entry(attempt).or_default().push(order);
     }

@@ -83,6 +83,9 @@ impl Storm {
                         format!("{job} is treated while nothing is decided")
                     })?;
                 }
+                Action::Gate(change) => must(deciding, || {
+                    format!("the gate is {change} while nothing is decided")
+                })?,
                 Action::Direct { .. } | Action::PutAside { .. } => (),
             }
         }

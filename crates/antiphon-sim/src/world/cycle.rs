@@ -104,7 +104,8 @@ impl World<'_> {
             | Action::PutAside { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => true,
+            | Action::Abandon { .. }
+            | Action::Gate(_) => true,
         }
     }
 
@@ -166,7 +167,8 @@ impl World<'_> {
             | Action::Unreserve { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => false,
+            | Action::Abandon { .. }
+            | Action::Gate(_) => false,
         }
     }
 

@@ -152,7 +152,8 @@ impl World<'_> {
             | Action::PutAside { .. }
             | Action::Remedy { .. }
             | Action::Augment { .. }
-            | Action::Abandon { .. } => false,
+            | Action::Abandon { .. }
+            | Action::Gate(_) => false,
         }
     }
 

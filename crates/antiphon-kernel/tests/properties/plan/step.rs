@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_types::{AckBody, AskBody, DirectiveBody, ExitClass, Millis, Remedy, Rule, Verdict};
+use antiphon_types::{
+    AckBody, AskBody, DirectiveBody, ExitClass, GatePolicy, Millis, Remedy, Rule, Verdict,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -36,6 +38,7 @@ pub(crate) enum Step {
     Unpause,
     SafeMode,
     Policy(PolicyPlan),
+    Gate(GatePolicy),
     Teams(Vec<TeamPlan>),
     /// What each node has now; nothing where it is not offered.
     Inventory(Vec<Option<NodeChange>>),
@@ -189,6 +192,23 @@ fn policy() -> impl Strategy<Value = PolicyPlan> {
     })
 }
 
+/// Redlines so near that the gate is shut and opened within a plan.
+fn gate() -> impl Strategy<Value = GatePolicy> {
+    let redlines = (0..=100_u32, 0..=100_000_u64, 0..=100_000_u64);
+    (redlines, 0..=600_u64, 0..=3_u32, 0..=3_600_u64).prop_map(
+        |((percent, checkpoint, delay), over_s, samples_min, shut_s)| GatePolicy {
+            enabled: samples_min > 0,
+            completion_percent_min: percent,
+            checkpoint_ms_max: Millis::from_millis(checkpoint),
+            delay_production_ms_max: Millis::from_millis(delay),
+            delay_best_effort_ms_max: Millis::from_millis(delay),
+            over_ms: Millis::from_secs(over_s),
+            samples_min,
+            shut_ms_max: Millis::from_secs(shut_s),
+        },
+    )
+}
+
 fn node_change() -> impl Strategy<Value = NodeChange> {
     let lost = prop_oneof![2 => Just(Vec::new()), 1 => vec(0..8_u32, 1..=2)];
     (
@@ -284,6 +304,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Unpause),
         1 => Just(Step::SafeMode),
         1 => policy().prop_map(Step::Policy),
+        2 => gate().prop_map(Step::Gate),
         1 => some_teams().prop_map(Step::Teams),
         3 => vec(option::weighted(0.85, node_change()), 6).prop_map(Step::Inventory),
     ];

@@ -17,6 +17,9 @@ impl World {
         }
         let policy = Box::new(Policy::default());
         self.command(Command::SetPolicy { policy }).unwrap();
+        // What went wrong before may keep best-effort jobs back, and not for good.
+        let gate = GatePolicy::default();
+        self.command(Command::SetGate { gate }).unwrap();
         let teams = self.teams.clone();
         self.command(Command::SetTeams { teams }).unwrap();
         if *self.state.mode() != Mode::Deciding {

@@ -76,7 +76,8 @@ impl Promises {
             | Command::Undo { .. }
             | Command::Ask(_)
             | Command::SetPolicy { .. }
-            | Command::SetTeams { .. } => (),
+            | Command::SetTeams { .. }
+            | Command::SetGate { .. } => (),
         }
     }
 
@@ -147,6 +148,21 @@ impl World {
         }
     }
 
+    /// Once nothing more is decided the gate has been shut for no longer than it may, and over nothing that has recovered.
+    pub(super) fn check_gate(&self) {
+        let gate = self.state.gate();
+        if *self.state.mode() != Mode::Deciding {
+            return;
+        }
+        if let (Some(shut), Some(policy)) = (gate.shut(), gate.policy()) {
+            assert!(policy.enabled && self.at < shut.until, "{gate:?}");
+            let samples = self.state.numbers().samples(shut.number);
+            let reading = samples.reading(shut.number).unwrap();
+            assert!(samples.count() >= policy.samples_min, "{gate:?}");
+            assert!(policy.is_over(shut.number, reading), "{gate:?}: {reading}");
+        }
+    }
+
     /// What is promised about actions, in their order.
     pub(super) fn check_decision(&mut self, decision: &Decision) {
         let deciding = *self.state.mode() == Mode::Deciding;
@@ -191,7 +207,7 @@ impl World {
                     self.check_stop(*attempt, cause, decision);
                     self.promises.terminated.insert(*attempt, (self.at, grace));
                 }
-                Action::Abandon { .. } => assert!(deciding),
+                Action::Abandon { .. } | Action::Gate(_) => assert!(deciding),
                 Action::PutAside { node, .. } => {
                     self.promises.drained.insert(node.clone());
                 }

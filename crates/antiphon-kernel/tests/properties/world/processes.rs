@@ -206,7 +206,8 @@ impl World {
             | Action::Unreserve { .. }
             | Action::PutAside { .. }
             | Action::Remedy { .. }
-            | Action::Abandon { .. } => (),
+            | Action::Abandon { .. }
+            | Action::Gate(_) => (),
         }
     }
 

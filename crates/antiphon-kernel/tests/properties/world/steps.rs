@@ -51,6 +51,7 @@ impl World {
             | Step::Pause
             | Step::Unpause
             | Step::Policy(_)
+            | Step::Gate(_)
             | Step::Teams(_) => {
                 let command = self.of_operator(step);
                 let _ = self.command(command);
@@ -150,6 +151,7 @@ impl World {
             Step::Policy(plan) => Command::SetPolicy {
                 policy: Box::new(policy(plan)),
             },
+            Step::Gate(gate) => Command::SetGate { gate: gate.clone() },
             Step::Teams(plans) => Command::SetTeams {
                 teams: teams(plans),
             },

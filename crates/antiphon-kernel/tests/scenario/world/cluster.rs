@@ -35,6 +35,7 @@ impl World {
             "shared:" => self.cluster.resources = items(text).map(resource).collect(),
             "teams:" => self.set_teams(text),
             "policy:" => self.set_policy(text),
+            "gate:" => self.set_gate(text),
             _ => return false,
         }
         true
@@ -69,6 +70,7 @@ impl World {
             }
             ["teams:", ..] => self.set_teams(text.trim_start_matches("teams:")),
             ["policy:", ..] => self.set_policy(text.trim_start_matches("policy:")),
+            ["gate:", ..] => self.set_gate(text.trim_start_matches("gate:")),
             _ => return false,
         }
         true
@@ -95,20 +97,37 @@ impl World {
     /// Settings by the names that they have in `antiphon.toml`.
     fn set_policy(&mut self, text: &str) {
         let mut policy = serde_json::to_value(self.state.policy()).unwrap();
-        for word in text.split_whitespace() {
-            let (name, value) = word.split_once('=').expect("a setting and its value");
-            let mut place = &mut policy;
-            for part in name.split('.') {
-                place = &mut place[part];
-            }
-            let span = value.parse().map(Millis::as_millis);
-            *place = match span.ok().or_else(|| value.parse().ok()) {
-                Some(number) => number.into(),
-                None => value.split('+').collect::<Vec<_>>().into(),
-            };
-        }
+        set(&mut policy, text);
         let policy = Box::new(serde_json::from_value(policy).unwrap());
         self.command(Command::SetPolicy { policy });
+    }
+
+    /// The same of the gate; `on` is all it takes.
+    fn set_gate(&mut self, text: &str) {
+        let gate = self.state.gate().policy().cloned().unwrap_or_default();
+        let mut gate = serde_json::to_value(gate).unwrap();
+        gate["enabled"] = (!text.split_whitespace().any(|word| word == "off")).into();
+        set(&mut gate, text);
+        let gate = serde_json::from_value(gate).unwrap();
+        self.command(Command::SetGate { gate });
+    }
+}
+
+/// Changes settings: `name=value`, with a dot before the name of one that is part of another.
+fn set(settings: &mut serde_json::Value, text: &str) {
+    for (name, value) in text
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='))
+    {
+        let mut place = &mut *settings;
+        for part in name.split('.') {
+            place = &mut place[part];
+        }
+        let span = value.parse().map(Millis::as_millis);
+        *place = match span.ok().or_else(|| value.parse().ok()) {
+            Some(number) => number.into(),
+            None => value.split('+').collect::<Vec<_>>().into(),
+        };
     }
 }
 

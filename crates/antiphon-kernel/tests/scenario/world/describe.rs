@@ -75,6 +75,7 @@ pub(super) fn describe(action: &Action, now: Timestamp) -> String {
         Action::Abandon { job, dependency } => {
             format!("abandon {job}: {dependency} did not succeed")
         }
+        Action::Gate(change) => format!("the gate is {change}"),
     }
 }
 

@@ -4,7 +4,7 @@
 //! submit a: 16 production team=rlhf priority=5 type=H100 or=16xA100@600
 //! ```
 //! Behaviours of its processes: `attached` (obey directives), `stubborn` (ignore SIGTERM; others end on it at once),
-//! `runs=60s` (end with 0 after that). Of the job: a class, `team= priority= deadline=1h not-before= after=a+b after-any=
+//! `runs=60s` (end with 0 after that), `starts=40s` (run so long after the launch). Of the job: a class, `team= priority= deadline=1h not-before= after=a+b after-any=
 //! after-start= held array=0-3 at-once=2 estimate=30m-1h-2h limit= grace= retries= uses=licences:2 checkpoint auto approve shard=s1:law augment=METHOD:RUNS
 //! ladder=small-batch+more:16 shrinks`. Of its first role: `type= tasks= per-gpu cpus= memory= scratch= read= gpu-memory= partition=
 //! span=leaf tp=8 speed=800 or=GPUSxTYPE@SPEED`, and `by-default` for the CPUs and memory that a GPU gets where nobody
@@ -22,6 +22,8 @@ use super::{World, time};
 pub(super) struct Trainer {
     pub(super) attached: bool,
     pub(super) stubborn: bool,
+    /// How long until they run, where that takes a while.
+    pub(super) starts: Option<Millis>,
     /// How long until they end by themselves.
     pub(super) runs: Option<Millis>,
 }
@@ -141,6 +143,7 @@ fn of_trainer(word: &str, trainer: &mut Trainer) -> bool {
         None if word == "attached" => trainer.attached = true,
         None if word == "stubborn" => trainer.stubborn = true,
         Some(("runs", span)) => trainer.runs = Some(span.parse().unwrap()),
+        Some(("starts", span)) => trainer.starts = Some(span.parse().unwrap()),
         _ => return false,
     }
     true
