@@ -91,6 +91,11 @@ impl Cluster {
     }
 
     /// Starts a daemon again that was killed.
+    #[allow(
+        dead_code,
+        clippy::zombie_processes,
+        reason = "not every suite stops a daemon; one that is started again is ended with the cluster, by its pid"
+    )]
     pub(crate) fn start_again(&self, daemon: &str) {
         let log = fs::File::create(self._dir.path().join(format!("{daemon}.again"))).unwrap();
         let conf = self.conf();

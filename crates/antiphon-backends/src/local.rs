@@ -145,7 +145,7 @@ impl Backend for LocalBackend {
     }
 
     async fn devices(&self) -> Vec<DeviceReading> {
-        self.inner.run(Inner::read_devices).await
+        self.inner.run(|inner| inner.read_devices()).await
     }
 
     async fn preflight(&self, spec: &JobSpec) -> Result<(), Preflight> {

@@ -227,7 +227,7 @@ mod tests {
             sliced: false,
         };
         Launch {
-            attempt: attempt.parse().unwrap(),
+            attempt: attempt.parse().expect("an attempt's id"),
             spec: JobSpec {
                 roles: vec![Role::default()],
                 ..JobSpec::default()

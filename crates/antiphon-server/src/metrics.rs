@@ -81,7 +81,7 @@ pub(crate) struct Metrics {
 }
 
 fn delays() -> Histogram {
-    Histogram::new(DELAYS.into_iter())
+    Histogram::new(DELAYS)
 }
 
 impl Default for Metrics {
@@ -89,8 +89,8 @@ impl Default for Metrics {
         let mut this = Self {
             registry: Registry::with_prefix("antiphon"),
             scraping: Mutex::default(),
-            cycle: Histogram::new(CYCLES.into_iter()),
-            commit: Histogram::new(CYCLES.into_iter()),
+            cycle: Histogram::new(CYCLES),
+            commit: Histogram::new(CYCLES),
             queue_delay: Family::new_with_constructor(delays),
             preemptions: Family::default(),
             attempts: Family::default(),
@@ -260,7 +260,7 @@ impl Metrics {
             .into_iter()
             .flat_map(|class| JobState::NAMES.map(|name| (class, name)))
         {
-            self.jobs.get_or_create(&job(class, name));
+            drop(self.jobs.get_or_create(&job(class, name)));
         }
         for known in state.jobs().values() {
             let labels = job(known.spec.class, known.state.name());

@@ -107,12 +107,12 @@ impl Inner {
                 });
                 match ours {
                     Some(ours) => ours.phase,
-                    None => self.from_history(job).await,
+                    None => self.of_history(job).await,
                 }
             }
             // It keeps ended jobs for a few minutes only.
             Err(SlurmError::Refused { error, .. }) if error.contains("Invalid job id") => {
-                self.from_history(job).await
+                self.of_history(job).await
             }
             Err(error) => {
                 tracing::warn!(%attempt, %error, "a job that Slurm does not list could not be asked for");
@@ -127,7 +127,7 @@ impl Inner {
     }
 
     /// How a job ended that the controller no longer knows, where Slurm keeps accounts.
-    async fn from_history(&self, job: SlurmJobId) -> Phase {
+    async fn of_history(&self, job: SlurmJobId) -> Phase {
         let arguments = [
             "--noheader",
             "--parsable2",

@@ -110,12 +110,12 @@ fn line(line: &str) -> Option<SlurmJob> {
 
 /// Reads lines in [`SACCT_FORMAT`], as `sacct --parsable2 --noheader --allocations` prints them: the last word on a job.
 pub(super) fn parse_sacct(text: &str, wanted: SlurmJobId) -> Option<Phase> {
-    let of_wanted = text.lines().filter_map(|line| {
+    let mut of_wanted = text.lines().rev().filter_map(|line| {
         let (job, state) = line.split_once('|')?;
         // `CANCELLED by 1000`
         (id(job)? == wanted).then(|| phase(state.split(' ').next().unwrap_or(state), ""))
     });
-    of_wanted.last()
+    of_wanted.next()
 }
 
 /// `12`, `12+1` of a job with several components, `12_3` of an array.

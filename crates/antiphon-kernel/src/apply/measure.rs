@@ -14,8 +14,8 @@ pub(super) fn started(state: &mut State, id: JobId) {
         return;
     };
     let delay = delayed_before(job) + now.since(active.launched);
-    let last = job.attempts.iter().rev();
-    let ran = last.skip_while(|past| is_failed_start(past)).next();
+    let mut last = job.attempts.iter().rev();
+    let ran = last.find(|past| !is_failed_start(past));
     let raw = now.since(ran.map_or(job.submitted, |past| past.ended));
     let number = delay_of(job.spec.class);
     took(state, number, delay, Some(raw));

@@ -150,6 +150,7 @@ pub(crate) fn shown_to(
             | Command::Unpause
             | Command::SetPolicy { .. }
             | Command::SetTeams { .. }
+            | Command::SetGate { .. }
             | Command::Maintain(_)
             | Command::Notice(_) => true,
         },
@@ -177,7 +178,7 @@ pub(crate) fn shown_to(
                 | Action::Remedy { job: of, .. }
                 | Action::Augment { job: of, .. }
                 | Action::Abandon { job: of, .. } => job(*of),
-                Action::PutAside { .. } => true,
+                Action::PutAside { .. } | Action::Gate(_) => true,
             };
             let actions = decision.actions.iter().filter(|action| about(action));
             let actions: Vec<Action> = actions.cloned().collect();

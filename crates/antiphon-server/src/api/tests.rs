@@ -14,6 +14,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::fixture::{Running, nodes, spec, submit, task};
+use crate::throughput::Throughput;
 use crate::tokens::{Allowance, NewToken};
 
 /// A server without sockets: job-1 of team `rlhf` runs, job-2 of team `eval` waits.
@@ -73,6 +74,9 @@ impl Server {
             state_dir: dir.path().display().to_string(),
             gpus_virtual: true,
             tls: true,
+            throughput: Throughput::default(),
+            devices: DeviceBook::default(),
+            metrics_open: false,
         });
         let app = router(shared.clone());
         Self {

@@ -145,7 +145,7 @@ impl Teller<'_> {
                     format!("{by} lets antiphon decide again"),
                 );
             }
-            Command::SetPolicy { .. } => {
+            Command::SetPolicy { .. } | Command::SetGate { .. } => {
                 self.tell(
                     "asked",
                     "settings",
@@ -363,6 +363,10 @@ impl Teller<'_> {
             Action::PutAside { node, evidence } => {
                 let text = format!("takes no more tasks: {}", cut(evidence));
                 return self.tell_node("decided", "put-aside", node, text);
+            }
+            Action::Gate(change) => {
+                let text = format!("the gate is {change}");
+                return self.tell("decided", "gate", None, text);
             }
             Action::Remedy {
                 job, rule, subject, ..

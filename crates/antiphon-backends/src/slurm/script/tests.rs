@@ -194,7 +194,7 @@ proptest! {
             task(&role, 1, &node_name, &[1]),
         ];
         let gang = launch(tasks);
-        let text = batch(&[binary.clone()], Path::new(&directory), &kind, &parts(&gang));
+        let text = batch(std::slice::from_ref(&binary), Path::new(&directory), &kind, &parts(&gang));
         let words = printed(&text);
         prop_assert_eq!(words.len(), 14, "{}", text);
         prop_assert_eq!(&words[11..], &[binary.clone(), directory.clone(), role.clone()], "{}", text);
