@@ -679,10 +679,12 @@ impl Index {
             .filter(|at| *at > known.now);
         // What is due already waits for something else to happen.
         let soon = (known.now.after(Millis::from_millis(1)), JobId(0));
+        let from_now =
+            |set: &BTreeSet<(Timestamp, JobId)>| set.range(soon..).next().map(|(at, _)| *at);
         let findings = self.findings.range(soon..).next().map(|(at, _)| *at);
         [
             findings.filter(|_| known.mode == Mode::Deciding),
-            first(&self.clocks).filter(|at| *at > known.now),
+            from_now(&self.clocks),
             first(&self.backoff),
             first(&self.promotions).filter(|_| queue_waits),
             // Who runs over matters only to those who wait for it.
