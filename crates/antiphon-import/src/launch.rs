@@ -70,7 +70,8 @@ fn handed_on(words: &[Word]) -> Vec<Vec<Word>> {
     let Some(text) = text else {
         return Vec::new();
     };
-    let mut commands = shell::parse(&text.text).commands;
+    // Of a line that goes on the backslash has been taken off already; the blank in front of it is what is left.
+    let mut commands = shell::parse(&text.text.replace(" \n", " \\\n")).commands;
     for word in commands.iter_mut().flatten() {
         word.line = word.line.saturating_add(text.line).saturating_sub(1);
         word.literal &= text.literal || !word.text.contains('$');
