@@ -32,12 +32,12 @@ pub(crate) struct Source<'a> {
 
 /// The jobs of a text, if it is of another system.
 pub(crate) fn read(source: &Source<'_>) -> Result<Option<Vec<Imported>>, Failure> {
-    let own = source
-        .path
-        .is_some_and(|path| path.extension().is_some_and(|kind| kind == "toml"));
-    let format = source
-        .format
-        .or_else(|| antiphon_import::job_format(source.text).filter(|_| !own));
+    let kind = source.path.and_then(Path::extension);
+    let is = |name: &str| kind.is_some_and(|kind| kind == name);
+    let by_content = antiphon_import::job_format(source.text).filter(|_| !is("toml"));
+    // `sbatch` itself takes no script without its first line, and people have such that another script submits.
+    let by_name = (is("sbatch") || is("slurm")).then_some(JobFormat::Sbatch);
+    let format = source.format.or(by_content).or(by_name);
     let Some(format) = format else {
         return Ok(None);
     };
