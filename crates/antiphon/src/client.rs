@@ -58,7 +58,7 @@ impl Client {
             .http_status_as_error(false)
             .tls_config(tls)
             .proxy(None)
-            .timeout_connect(Some(Duration::from_secs(5)))
+            .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_global(Some(Duration::from_secs(60)))
             .build();
         Ok(Self {
@@ -183,7 +183,13 @@ impl Client {
             format!("no antiphon server answers at {}", self.base),
         )
         .why(error.to_string())
-        .help("start one with `antiphon up`, or choose another with `--url`")
+        .help(match error {
+            // What came back is no HTTP: most likely the beginning of TLS.
+            ureq::Error::Protocol(_) if self.base.starts_with("http://") => {
+                "if the server speaks TLS, give its URL with `https://`"
+            }
+            _ => "start one with `antiphon up`, or choose another with `--url`",
+        })
     }
 }
 

@@ -181,7 +181,10 @@ fn not_allowed(caller: &Caller, right: Right) -> Fault {
         StatusCode::FORBIDDEN,
         "AP0842",
         format!("`{name}` may not {what}: the token's role is {role}"),
-        format!("ask somebody whose role is {} or more", right.least()),
+        match right.least() {
+            Role::Admin => "ask an admin of this server".to_owned(),
+            least => format!("ask somebody whose role is {least} or more"),
+        },
     )
 }
 
