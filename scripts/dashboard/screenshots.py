@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
-from world import ROOT, World
+from world import H100, ROOT, World
 
 PAGES = ["now", "cluster", "queue", "job", "teams", "explain"]
+OLDER = {"partition": '"older"', "gpu_type": '"A100-40GB"'}
 SIZES = {"large": (1440, 900), "small": (375, 812)}
 # What is committed: each page in one look, and the phone and the dark for some.
 KEPT = {
@@ -29,47 +30,30 @@ KEPT = {
 
 def people(world: World) -> str:
     """Lets some teams work, and returns the job to look at closely."""
-    main = world.train("sft-llama-8b", "rlhf", "best-effort", 128, 900)
-    world.wait("the trainer to report", lambda: (world.get(f"/v1/jobs/{main}")["summary"]["step"] or 0) > 5)
-    world.sleep("serve-judge", "eval", "service", 8, 3600)
-    world.sleep("grpo-70b", "rlhf", "production", 32, 3000, estimate='"50m"')
-    world.sleep("dpo-qwen-14b", "sft", "standard", 24, 2400, estimate='"40m"')
-    for index, name in enumerate(["mmlu", "gsm8k", "humaneval", "ifeval", "mt-bench"]):
-        world.sleep(f"eval-{name}", "eval", "standard", 2 + index % 3, 900 + 60 * index, estimate='"15m"')
-    for index in range(4):
-        world.sleep(
-            f"ablate-lr-{index}",
-            "research",
-            "best-effort",
-            8,
-            2000,
-            partition='"older"',
-            gpu_type='"A100-40GB"',
-            estimate='"30m"',
-        )
-    world.wait(
-        "the noise to be found",
-        lambda: any(
-            one["do"].startswith("set_weights") and one["answer"] for one in world.get(f"/v1/jobs/{main}")["directives"]
-        ),
-    )
-    urgent = world.train("hotfix-safety", "rlhf", "production", 96, 60, seed=1)
-    world.wait(
-        "the urgent job to run", lambda: world.get(f"/v1/jobs/{urgent}")["summary"]["state"] in ("running", "succeeded")
-    )
+    main = world.train("sft-llama-8b", "rlhf", "best-effort", 8, 900)
+    world.sleep("serve-judge", "eval", "service", 8, 3600, **H100)
+    world.sleep("grpo-70b", "rlhf", "production", 64, 3000, estimate='"50m"', **H100)
+    world.sleep("sft-mixtral", "sft", "production", 56, 5400, estimate='"90m"', **H100)
+    world.run("drain", "m08", "--reason", "fan 3 is loud")
+    world.sleep("dpo-qwen-14b", "sft", "standard", 48, 2400, estimate='"40m"', **H100)
+    for index, name in enumerate(["mmlu", "gsm8k", "humaneval", "ifeval"]):
+        world.sleep(f"eval-{name}", "eval", "standard", 2 + index, 900 + 60 * index, estimate='"15m"', **OLDER)
+    for index in range(3):
+        world.sleep(f"ablate-lr-{index}", "research", "best-effort", 4, 2000, estimate='"30m"', **OLDER)
+
+    def answered() -> bool:
+        directives = world.get(f"/v1/jobs/{main}")["directives"]
+        return any(one["do"].startswith("set_weights") and one["answer"] for one in directives)
+
+    world.wait("the noise to be found", answered)
+    urgent = world.train("hotfix-safety", "rlhf", "production", 8, 60, seed=1)
     for index in range(14):
-        world.sleep(
-            f"sweep-{index:02d}",
-            ["sft", "research", "rlhf"][index % 3],
-            ["standard", "best-effort", "production"][index % 3],
-            [64, 16, 96, 8][index % 4],
-            1200,
-            estimate='"20m"',
-        )
+        team = ["sft", "research", "rlhf"][index % 3]
+        job_class = ["standard", "best-effort", "production"][index % 3]
+        world.sleep(f"sweep-{index:02d}", team, job_class, [64, 16, 96, 8][index % 4], 1200, estimate='"20m"', **H100)
     world.sleep("merge-adapters", "sft", "standard", 8, 300, after='["dpo-qwen-14b"]')
     held = world.sleep("nightly-regression", "eval", "best-effort", 8, 600)
     world.run("hold", held)
-    world.run("drain", "m08", "--reason", "fan 3 is loud")
     world.wait("the urgent job to end", lambda: world.get(f"/v1/jobs/{urgent}")["summary"]["state"] == "succeeded")
     world.wait("the trainer to go on", lambda: world.get(f"/v1/jobs/{main}")["summary"]["attempts"] > 1)
     time.sleep(12)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
-from world import HOSTILE, ROOT, World
+from world import H100, HOSTILE, ROOT, World
 
 BINARY = Path(os.environ.get("ANTIPHON_BINARY", ROOT / "target" / "debug" / "antiphon"))
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -38,9 +38,9 @@ class Dashboard(unittest.TestCase):
         cls.playwright = sync_playwright().start()
         # As root, as in a container, Chromium has no sandbox of its own.
         cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        cls.trainer = cls.world.train("sft-small", "rlhf", "production", 8, 100_000)
+        cls.trainer = cls.world.train("sft-small", "rlhf", "production", 8, 900)
         cls.hostile = cls.world.hostile()
-        cls.world.sleep("too-wide", "sft", "standard", 190, 600, gpu_type='"H100-SXM-80GB"')
+        cls.world.sleep("too-wide", "sft", "standard", 190, 600, **H100)
         cls.world.sleep("runs", "eval", "standard", 4, 600)
         cls.world.wait("the trainer to report", lambda: cls.step(cls.trainer) > 3)
         cls.world.wait("the hostile trainer to report", lambda: cls.step(cls.hostile) > 3)

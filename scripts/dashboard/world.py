@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart" / "train.py"
 # A machine under load is slow, not wrong; past this something hangs.
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 CONFIGURATION = """\
 [policy]
@@ -79,6 +79,10 @@ for step in range(1, 100000):
 """
 
 
+# The larger part of the cluster.
+H100 = {"gpu_type": '"H100-SXM-80GB"'}
+
+
 class World:
     """A server of its own, in a directory of its own."""
 
@@ -117,9 +121,9 @@ class World:
         """Starts the server, again at the same address, and waits until it answers."""
         command = [str(self.binary), "up", "--listen", self.listen, "--cluster", str(self.directory / "cluster.toml")]
         command += ["--allow-root"] if os.geteuid() == 0 else []
-        log = (self.directory / "server.log").open("ab")
         (self.state / "address").unlink(missing_ok=True)
-        self.server = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+        with (self.directory / "server.log").open("ab") as log:
+            self.server = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
         self.wait("the server to listen", (self.state / "address").exists)
         self.listen = (self.state / "address").read_text(encoding="utf-8").strip()
         self.wait("the server to answer", lambda: self.run("nodes", "--json", check=False).returncode == 0)
@@ -205,7 +209,7 @@ class World:
 
     def sleep(self, name: str, team: str, job_class: str, gpus: int, seconds: int, **more: str) -> str:
         """Submits a job that only takes time."""
-        text = f"echo {name} begins; for i in $(seq {seconds}); do echo step $i; sleep 1; done"
+        text = f"echo {name} begins; for i in $(seq {seconds // 10}); do echo step $i; sleep 10; done"
         return self.submit(name, team, job_class, gpus, ["sh", "-c", text], **more)
 
     def train(self, name: str, team: str, job_class: str, gpus: int, steps: int, seed: int = 0) -> str:
@@ -213,7 +217,7 @@ class World:
         losses = str(self.directory / f"{name}.losses.jsonl")
         command = [sys.executable, str(QUICKSTART), "--steps", str(steps), "--seed", str(seed), "--losses", losses]
         checkpoint = str(self.directory / "checkpoints" / name)
-        return self.submit(name, team, job_class, gpus, command, checkpoint=checkpoint, rules='shard = "auto"')
+        return self.submit(name, team, job_class, gpus, command, checkpoint=checkpoint, rules='shard = "auto"', **H100)
 
     def hostile(self) -> str:
         """Submits a job whose output and shards try to become markup."""

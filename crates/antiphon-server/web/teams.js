@@ -15,7 +15,7 @@ export function open(main) {
   let rows = new Map();
   const teams = () => kind(rows, "team/").map(([, row]) => row).sort((a, b) => a.place - b.place);
   const table = h("div", { class: "flush scroll" });
-  const lending = h("div", { class: "body" });
+  const lending = h("div", { class: "body scroll" });
   const hours = timeChart("GPU-hours an hour, by team", "team-hours", 190, () => byHour(teams()), h("span", null, "seven days, without its parts counted twice"));
   const parts = timeChart("Part of all GPU-time, rolling day", "team-parts", 190, () => rolling(teams()), h("span", null, "fair is when lines follow weights"));
   const burn = timeChart("Budget used, rolling week", "team-budgets", 190, () => budgets(teams()), h("span", null, "100 % is used up"));
