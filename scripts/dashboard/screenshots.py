@@ -50,7 +50,7 @@ def people(world: World) -> str:
     for index in range(14):
         team = ["sft", "research", "rlhf"][index % 3]
         job_class = ["standard", "best-effort", "production"][index % 3]
-        world.sleep(f"sweep-{index:02d}", team, job_class, [64, 16, 96, 8][index % 4], 1200, estimate='"20m"', **H100)
+        world.sleep(f"sweep-{index:02d}", team, job_class, [64, 16, 72, 8][index % 4], 1200, estimate='"20m"', **H100)
     world.sleep("merge-adapters", "sft", "standard", 8, 300, after='["dpo-qwen-14b"]')
     held = world.sleep("nightly-regression", "eval", "best-effort", 8, 600)
     world.run("hold", held)

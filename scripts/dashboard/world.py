@@ -28,11 +28,11 @@ near_end_ms = 0
 [[team]]
 name = "rlhf"
 weight = 2
-quota = 48
+quota = 80
 budget = "160h"
 [[team]]
 name = "sft"
-quota = 48
+quota = 64
 budget = "900h"
 [[team]]
 name = "eval"
@@ -191,12 +191,12 @@ class World:
     def submit(self, name: str, team: str, job_class: str, gpus: int, command: list[str], **more: str) -> str:
         """Submits a job and returns its id."""
         lines = [f"name = {json.dumps(name)}", f'team = "{team}"', f'class = "{job_class}"']
-        lines += [f"{key} = {value}" for key, value in more.items() if key == "after"]
+        lines += [f"{key} = {value}" for key, value in more.items() if key in ("after", "estimate")]
         lines += ["[resources]", f"gpus = {gpus}"]
         lines += [
             f"{key} = {value}"
             for key, value in more.items()
-            if key in ("gpu_type", "partition", "gpus_per_node", "span", "estimate")
+            if key in ("gpu_type", "partition", "gpus_per_node", "span")
         ]
         lines += ["[run]", f"command = {json.dumps(command)}"]
         if "checkpoint" in more:
