@@ -7,6 +7,7 @@
 #![expect(clippy::print_stderr, reason = "tests say what they skipped")]
 
 #[path = "../../../tests/backends/cluster.rs"]
+#[expect(dead_code, reason = "what only Slurm does is tested beside this")]
 mod cluster;
 mod support;
 

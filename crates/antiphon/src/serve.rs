@@ -82,11 +82,7 @@ pub(crate) fn run(target: &Target, args: ServeArgs) -> Result<ExitCode, Failure>
 /// What the planner knows of a GPU type by any of its names.
 fn catalog(name: &str) -> Option<GpuType> {
     let known = accelerator(name).ok()?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the catalog's sizes are whole, positive and small"
-    )]
+    // Sizes of the catalog are whole and positive.
     let memory = Bytes::new((known.memory_gb * 1e9) as u64);
     Some(GpuType {
         name: known.name.clone(),

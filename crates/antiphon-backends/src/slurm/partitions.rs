@@ -44,10 +44,6 @@ pub fn parse(text: &str) -> Result<Vec<SlurmPartition>, String> {
 }
 
 /// A time as Slurm writes it: `30` (minutes), `30:00`, `8:00:00`, `7-00:00:00`, `2-12`. `Some(None)` is without a limit.
-#[expect(
-    clippy::option_option,
-    reason = "no time at all and no limit are two answers"
-)]
 pub(super) fn time_limit(text: &str) -> Option<Option<Millis>> {
     if text.eq_ignore_ascii_case("UNLIMITED") || text.eq_ignore_ascii_case("INFINITE") {
         return Some(None);
