@@ -92,7 +92,6 @@ impl Cluster {
 
     /// Starts a daemon again that was killed.
     #[allow(
-        dead_code,
         clippy::zombie_processes,
         reason = "not every suite stops a daemon; one that is started again is ended with the cluster, by its pid"
     )]
