@@ -132,7 +132,7 @@ export function open(main, place) {
       fact("Step", summary.step === null ? null : count(summary.step), summary.steps_total ? `of ${count(summary.steps_total)}` : ""),
       fact("Loss", summary.loss === null ? null : summary.loss.toFixed(4)), fact("Gradient norm", signals && signals.grad_norm !== null ? figure(signals.grad_norm) : null),
       fact("Step time", signals && signals.step_ms ? `${figure(signals.step_ms)} ms` : null), fact("Tokens a second", signals && signals.tokens_per_s ? figure(signals.tokens_per_s) : null),
-      fact("Batch", detail.train && (detail.train.batch_size || detail.train.global_batch_size)),
+      ...planned(detail, fact),
       fact("Had so far", gpuTime(spent), cost), fact("Still to come", more === null ? null : gpuTime(more), price.usd_micros_per_gpu_hour && more !== null ? dollars((more / 3600000) * price.usd_micros_per_gpu_hour) : ""),
       fact("Lost", detail.lost_gpu_ms >= 1000 ? gpuTime(detail.lost_gpu_ms) : "nothing", detail.lost_gpu_ms >= 1000 ? "done again" : ""),
       fact(ended(summary.state) ? "Ended" : "Ends", ended(summary.state) ? at(summary.since_ms) : left === null ? null : left > 0 ? `in ${span(left)}` : "overdue"), fact("Starts", summary.state === "pending" ? starts(summary.start) || "not forecast" : null),
@@ -141,6 +141,21 @@ export function open(main, place) {
       fact("Deadline", summary.deadline ? at(summary.deadline.at_ms) : null, summary.deadline && !summary.deadline.counts ? "does not count" : ""),
       detail.after && detail.after.length ? fact("After", detail.after.map((job) => [jobLink(job), " "])) : null, fact("Submitted", at(summary.submitted_ms)),
       fact("Signals", signals ? count(signals.count) : null, signals && signals.dropped ? `${count(signals.dropped)} dropped` : ""));
+  }
+
+  /** What was planned for the shape in which it ran, or for the one that it prefers, beside what was measured. */
+  function planned(detail, fact) {
+    const measured = detail.measured;
+    const plan = (detail.plans || [])[measured && measured.plan !== null ? measured.plan : 0];
+    const took = measured && `${figure(measured.step_us / 1000)} ms`;
+    const held = measured && measured.allocated_bytes && bytes(measured.allocated_bytes);
+    const advice = measured && measured.suggestion;
+    return [
+      plan ? fact("Planned", `${gpus(plan.gpus_thousandths)} ${plan.gpu_type}`, plan.layout) : null,
+      plan ? fact("Step against plan", took || "not measured yet", `planned ${figure(plan.step_us / 1000)} ms`) : null,
+      plan ? fact("Memory against plan", held || "not measured yet", `planned ${bytes(plan.allocated_bytes)}, a GPU has ${bytes(plan.usable_bytes)}`) : fact("Memory of a GPU", held),
+      fact("Could ask for less", advice ? "yes" : null, advice),
+    ];
   }
 
   function conversation() {
