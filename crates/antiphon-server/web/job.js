@@ -140,7 +140,8 @@ export function open(main, place) {
       fact("Last checkpoint", detail.checkpoint ? `step ${count(detail.checkpoint.step)}` : "none", detail.checkpoint ? `${span(now() - detail.checkpoint.at_ms)} ago, ${bytes(detail.checkpoint.bytes)}` : detail.checkpoint_dir ? "" : "no directory is set"),
       fact("Deadline", summary.deadline ? at(summary.deadline.at_ms) : null, summary.deadline && !summary.deadline.counts ? "does not count" : ""),
       detail.after && detail.after.length ? fact("After", detail.after.map((job) => [jobLink(job), " "])) : null, fact("Submitted", at(summary.submitted_ms)),
-      fact("Signals", signals ? count(signals.count) : null, signals && signals.dropped ? `${count(signals.dropped)} dropped` : ""));
+      fact("Signals", signals ? count(signals.count) : null, signals && signals.dropped ? `${count(signals.dropped)} dropped` : ""),
+      advised(detail, fact));
   }
 
   /** What was planned for the shape in which it ran, or for the one that it prefers, beside what was measured. */
@@ -149,13 +150,19 @@ export function open(main, place) {
     const plan = (detail.plans || [])[measured && measured.plan !== null ? measured.plan : 0];
     const took = measured && `${figure(measured.step_us / 1000)} ms`;
     const held = measured && measured.allocated_bytes && bytes(measured.allocated_bytes);
-    const advice = measured && measured.suggestion;
     return [
       plan ? fact("Planned", `${gpus(plan.gpus_thousandths)} ${plan.gpu_type}`, plan.layout) : null,
       plan ? fact("Step against plan", took || "not measured yet", `planned ${figure(plan.step_us / 1000)} ms`) : null,
       plan ? fact("Memory against plan", held || "not measured yet", `planned ${bytes(plan.allocated_bytes)}, a GPU has ${bytes(plan.usable_bytes)}`) : fact("Memory of a GPU", held),
-      fact("Could ask for less", advice ? "yes" : null, advice),
     ];
+  }
+
+  /** What it could ask for instead, where it holds far more than it uses: a sentence, over the whole width. */
+  function advised(detail, fact) {
+    const advice = detail.measured && detail.measured.suggestion;
+    const row = advice ? fact("Could ask for less", ticked(advice)) : null;
+    if (row) row.style.gridColumn = "1 / -1";
+    return row;
   }
 
   function conversation() {
