@@ -73,9 +73,12 @@ def look(browser: Browser, world: World, job: str, out: Path, only: set[str] | N
                 if only is not None and f"{name}-{size}-{theme}" not in only:
                     continue
                 show(page, name, job)
-                page.screenshot(
-                    path=str(out / f"{name}-{size}-{theme}.png"), full_page=size == "small" or name in ("job", "now")
-                )
+                # What is below two looks is more of the same, and pictures are to stay small.
+                whole: int = page.evaluate("document.documentElement.scrollHeight")
+                height_shown = min(whole, 1900 if name == "job" and size == "large" else 1100)
+                page.set_viewport_size({"width": width, "height": height_shown})
+                page.screenshot(path=str(out / f"{name}-{size}-{theme}.png"))
+                page.set_viewport_size({"width": width, "height": height})
             context.close()
 
 

@@ -142,7 +142,7 @@ export function timeChart(title, name, height, data, note) {
     const { series, unit, redline, from, until, stacked, digits } = data();
     const show = digits || figure;
     const [left, right, top, bottom] = [44, width - 4, 6, height - 20];
-    if (!series.some((one) => one.points.length > 1)) {
+    if (!series.some((one) => one.points.filter(([, value]) => value !== null).length > 1)) {
       put(holder, h("div", { class: "empty" }, "Not enough has been seen yet to draw a line."));
       return;
     }

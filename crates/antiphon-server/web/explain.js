@@ -41,7 +41,7 @@ export function open(main, place) {
       listed = anew ? page.happenings : [...listed, ...page.happenings];
       before = page.before;
       draw();
-      if (!chosen && listed.length) pick((listed.find((told) => told.way === "decided") || listed[0]).seq);
+      if (!chosen && listed.length) pick((listed.find((told) => ["stop", "start", "finding"].includes(told.kind)) || listed[0]).seq);
     } catch (error) {
       put(list, h("div", { class: "body" }, problem(error)));
     }
@@ -100,7 +100,7 @@ function stateBefore(before) {
     h("div", { class: "flush scroll" }, h("table", null, h("thead", null, h("tr", null, h("th", null, "GPU type"), ["All", "Working", "Held back", "Idle"].map((name) => h("th", { class: "num" }, name)))),
       h("tbody", null, before.gpus.map((one) => h("tr", null, h("td", null, one.gpu_type), [one.total, one.busy, one.held, one.idle].map((value) => h("td", { class: "num" }, gpus(value)))))))),
     before.queue.length ? h("div", { class: "flush scroll" }, h("table", { class: "cards" }, h("thead", null, h("tr", null, h("th", null, "Queue as it was"), h("th", null, "Class"), h("th", null, "Team"), h("th", { class: "num" }, "GPUs"), h("th", null, "Why it waited"))),
-      h("tbody", null, before.queue.map((job) => h("tr", null, h("td", null, h("span", { class: "jobname" }, jobLink(job.job, job.name)), h("div", { class: "jobid" }, job.job)), h("td", { class: "inline" }, job.class), h("td", { class: "inline" }, job.team), h("td", { class: "num inline", "data-l": "GPUs" }, gpus(job.gpus_thousandths)), h("td", { class: "reason" }, job.starts ? [h("b", { class: "good" }, "✓ starts with this event"), " "] : null, ticked(job.reason))))))) : h("p", { class: "sum" }, "Nobody waited."),
+      h("tbody", null, before.queue.map((job) => h("tr", null, h("td", null, h("span", { class: "jobname" }, jobLink(job.job, job.name)), h("div", { class: "jobid" }, job.job)), h("td", { class: "inline" }, job.class), h("td", { class: "inline" }, job.team), h("td", { class: "num inline", "data-l": "GPUs" }, gpus(job.gpus_thousandths)), h("td", { class: "reason" }, job.starts ? [h("b", { class: "good" }, "✓ starts with this event"), " "] : null, h("div", { class: "clamp", title: job.reason }, ticked(job.reason)))))))) : h("p", { class: "sum" }, "Nobody waited."),
     before.teams.length ? h("div", { class: "flush scroll" }, h("table", null, h("thead", null, h("tr", null, h("th", null, "Team"), h("th", { class: "num" }, "Share place"), h("th", { class: "num" }, "Decayed use"), h("th", { class: "num" }, "Held"))),
       h("tbody", null, before.teams.map((team) => h("tr", null, h("td", null, team.name), h("td", { class: "num" }, count(team.place)), h("td", { class: "num" }, gpuTime(team.share_gpu_ms)), h("td", { class: "num" }, gpus(team.allocated_thousandths))))))) : null);
 }

@@ -102,8 +102,8 @@ export function open(main, place) {
     const detail = rows.get("detail") || {};
     if (!page.isConnected) put(main, page);
     document.title = `${summary.name} · antiphon`;
-    put(head, h("h1", null, h("span", { class: "jobname", "data-name": "" }, summary.name)), h("span", { class: "sub" }, `${summary.id} · `), state(summary.state), h("span", { class: "sub reason" }, summary.reason),
-      h("span", { class: "push muted" }, detail.attached ? h("span", { class: "good" }, "✓ trainer attached") : summary.attempts && !ended(summary.state) ? "trainer not attached: nothing reaches it" : ""));
+    put(head, h("h1", null, h("span", { class: "jobname", "data-name": "" }, summary.name)), h("span", { class: "sub" }, `${summary.id} · `), state(summary.state), ["pending", "held"].includes(summary.state) ? null : h("span", { class: "sub reason" }, ticked(summary.reason)),
+      h("span", { class: "push muted" }, detail.attached ? h("span", { class: "good" }, "✓ trainer attached") : summary.state === "running" ? "trainer not attached: nothing reaches it" : ""));
     put(acts, buttons({ ...summary, cost_of_stopping: detail.cost_of_stopping }, () => ask()));
     put(seg, RANGES.map(([name, text]) => h("button", { type: "button", "aria-pressed": range === name, on: { click: () => { range = name; draw(); } } }, text)));
     factsOf(summary, detail);

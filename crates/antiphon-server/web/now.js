@@ -126,7 +126,7 @@ export function open(main) {
       h("tbody", null, CLASSES.map((name) => h("tr", null, h("td", null, h("a", { href: `#/queue?class=${name}` }, name)), line(name).map((n) => h("td", { class: n ? "num" : "num muted" }, count(n))))))),
       h("div", { class: "sum muted", style: { "padding-top": "8px" } }, `Remembered: ${count(ended.succeeded || 0)} succeeded, ${count(ended.failed || 0)} failed, ${count(ended.canceled || 0)} canceled`));
 
-    const told = kind(rows, "told/").reverse().slice(0, 60);
+    const told = kind(rows, "told/").reverse().slice(0, 30);
     put(storyBody, h("p", { class: "sum" }, summary(rows.get("hour"))),
       told.length ? h("ol", { class: "story" }, told.map(([, one]) => h("li", null, at(one.at_ms), way(one.way), h("div", { class: "text" }, sentence(one), h("a", { class: "why", href: `#/explain/${one.seq}` }, "explain")))))
         : empty("Nothing has happened yet", "Submit a job with `antiphon submit job.toml`, and what becomes of it stands here."));

@@ -76,14 +76,14 @@ export function open(main, place) {
       class: "pick", tabindex: 0, "data-row": id, "aria-selected": open, "aria-expanded": open,
       on: { click: (event) => { if (!event.target.closest("a,button")) toggle(id); }, keydown: (event) => { if (event.key === "Enter" && event.target === event.currentTarget) toggle(id); } },
     },
-    h("td", null, h("div", null, h("span", { class: "jobname" }, jobLink(id, job.name))), h("div", { class: "jobid" }, id, job.array ? ` · array of ${job.array.first}` : "")),
+    h("td", { class: "first" }, h("div", null, h("span", { class: "jobname" }, jobLink(id, job.name))), h("div", { class: "jobid" }, id, job.array ? ` · array of ${job.array.first}` : "")),
     h("td", { class: "inline" }, state(job.state)),
     h("td", { class: "inline" }, job.runs_as ? [job.class, h("div", { class: "jobid" }, `runs as ${job.runs_as}`)] : job.class, job.priority ? h("div", { class: "jobid" }, `priority ${job.priority}`) : null),
     h("td", { class: "inline" }, job.team, h("div", { class: "jobid" }, job.user)),
     h("td", { class: "num inline", "data-l": "GPUs" }, gpus(job.gpus_thousandths)),
     h("td", { class: "nowrap inline", "data-l": "for" }, span(now() - job.since_ms)),
     h("td", { class: "inline nowrap" }, when(job)),
-    h("td", { class: "reason" }, job.reason ? ticked(job.reason) : (waits ? "" : [job.allocation || "", step ? h("div", { class: "jobid" }, step, job.loss === null || job.loss === undefined ? "" : ` · loss ${job.loss.toFixed(3)}`) : null])));
+    h("td", { class: "reason" }, job.reason ? h("div", { class: open ? "" : "clamp", title: job.reason }, ticked(job.reason)) : (waits ? "" : [job.allocation || "", step ? h("div", { class: "jobid" }, step, job.loss === null || job.loss === undefined ? "" : ` · loss ${job.loss.toFixed(3)}`) : null])));
     if (!open) return [row];
     const sentences = told && told.error ? problem(told.error) : told ? h("ul", { class: "sentences" }, told.sentences.map((text) => h("li", null, ticked(text)))) : h("span", { class: "muted" }, "asking why…");
     return [row, h("tr", { class: "open" }, h("td", { colspan: 8 }, h("div", { class: "stack" }, sentences,

@@ -86,7 +86,7 @@ function used(teams) {
 function byHour(teams) {
   const shown = roots(teams);
   const { from, until, hours } = used(shown);
-  return { stacked: true, unit: "GPU-h", from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (value) => value / HOUR) })) };
+  return { stacked: true, unit: "GPU-h", from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (value) => value / HOUR).flatMap(([at_, value]) => [[at_, value], [at_ + HOUR - 1, value]]) })) };
 }
 
 const points = (row, hours, of) => row.hours.slice(0, hours).map((value, age) => [row.hour_ms - age * HOUR, of(value, age)]).reverse();

@@ -15,6 +15,8 @@ use crate::api::now;
 const HOUR_MS: u64 = 3_600_000;
 /// What happened lately, at most.
 const HAPPENINGS_MAX: usize = 60;
+/// What changes with every look at the queue, or is told by what follows from it.
+const MINOR: [&str; 3] = ["reserve", "unreserve", "remedy"];
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -58,7 +60,8 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
         hour.retain(|told| told.is_for(look.caller, &state));
     }
     rows.insert("hour".into(), json(&story::summed_up(&hour)));
-    for told in hour.iter().rev().take(HAPPENINGS_MAX) {
+    let telling = hour.iter().rev().filter(|told| !MINOR.contains(&told.kind));
+    for told in telling.take(HAPPENINGS_MAX) {
         rows.insert(told.key(), json(told));
     }
     rows

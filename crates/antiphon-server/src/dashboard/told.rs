@@ -349,11 +349,12 @@ impl Teller<'_> {
                     SlotReason::Preemption => "others give way there for it",
                     SlotReason::Claim => "it ran there before",
                 };
-                (
-                    "reserve",
-                    *job,
-                    format!("{} nodes are held back for it: {why}", slot.nodes.len()),
-                )
+                let nodes = match slot.nodes.len() {
+                    1 => "1 node is".to_owned(),
+                    nodes => format!("{nodes} nodes are"),
+                };
+                let text = format!("{nodes} held back for it: {why}");
+                ("reserve", *job, text)
             }
             Action::Unreserve { job } => (
                 "unreserve",
