@@ -21,8 +21,8 @@ fn serve(cluster: &Cluster) -> Server {
 fn train(server: &Server, name: &str, head: &str, steps: u32, step_ms: u32) -> String {
     let trainer = root().join("crates/antiphon/tests/e2e/trainer.py");
     let script = format!(
-        "[ $ANTIPHON_TASK_INDEX = 0 ] && exec {} {} {steps} {step_ms}; touch second.$ANTIPHON_ATTEMPT; \
-         while [ ! -e {name}/done ]; do sleep 0.2; done",
+        "done={name}/$ANTIPHON_ATTEMPT.done; if [ $ANTIPHON_TASK_INDEX = 0 ]; then {} {} {steps} {step_ms}; code=$?; \
+         touch $done; exit $code; fi; while [ ! -e $done ]; do sleep 0.2; done",
         python(),
         trainer.display(),
     );
