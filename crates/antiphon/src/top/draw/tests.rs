@@ -128,14 +128,64 @@ fn check(app: &mut App, expected: Expect) {
 
 #[test]
 fn now() {
-    check(&mut App::new(snapshot()), expect![[r#""#]]);
+    check(&mut App::new(snapshot()), expect![[r#"
+        [1 Now]  2 Queue   3 Job    antiphon 0.1.0 on local
+        event 4711 of the log
+        THE LAST HOUR                           READS    REDLINE          A DAY
+        effective throughput                   1234.5                     ▁▂▃▅▆▇█▁▂▃▅▆▇█
+        job completion rate                    97.3 %     85.0 %  ok      ▁▂▃▅▆▇█▁▂▃▅▆▇█
+        time to checkpoint                      4m05s      3m00s  OVER    ▁▂▃▅▆▇█▁▂▃▅▆▇█
+        scheduling delay of production         800 ms        30s  ok      ▁▂▃▅▆▇█▁▂▃▅▆▇█
+        scheduling delay of best-effort             -      5m00s  no data
+        the gate is SHUT: 3 best-effort jobs wait for it, at most 1h52m more
+
+        GPUS  ###############===============......................xxxxxxx 32
+              # 8 busy   = 8 held back   . 12 idle   x 4 out of service
+
+        JOBS  2 pending, 0 starting, 1 running, 0 stopping, 0 held
+              40 succeeded, 0 failed, 0 canceled
+              production        1 running      0 waiting
+              standard          0 running      1 waiting
+              best-effort       0 running      1 waiting
+
+
+
+
+
+        tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
+    "#]]);
 }
 
 #[test]
 fn queue() {
     let mut app = App::new(snapshot());
     press(&mut app, &[KeyCode::Tab, KeyCode::Down]);
-    check(&mut app, expect![[r#""#]]);
+    check(&mut app, expect![[r#"
+         1 Now  [2 Queue]  3 Job    antiphon 0.1.0 on local
+        event 4711 of the log
+          JOB       NAME               CLASS       STATE     GPUS  SINCE
+          job-1     sft-8b             production  running   8     1m30s    ends in abou
+        > job-2     sweep- [2J7        best-effort pending   16    3m00s    waiting for
+          job-3     eval               standard    pending   24    4m30s    behind job-2
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+        tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
+    "#]]);
 }
 
 #[test]
@@ -145,7 +195,32 @@ fn a_job() {
     assert_eq!(go, Go::Fetch(Some("job-1".into())));
     assert!(screen(&mut app, 80, 24).contains("job-1 is fetched"));
     app.shown.job = Some(detail());
-    check(&mut app, expect![[r#""#]]);
+    check(&mut app, expect![[r#"
+         1 Now   2 Queue  [3 Job]   antiphon 0.1.0 on local
+        event 4711 of the log
+        job         job-1 `sft-8b`
+        for         production, team rlhf, user ada
+        state       running for 1m30s
+        on          n0[0-7]
+        GPUs        8
+        steps       120/300
+        loss        1.9250 nat
+        speed       645675 tokens/s
+        ends in     about 24m10s
+        checkpoint  step 100, 1m01s ago
+        attempt     job-1.1 on n1[0-7], stopped for job-9 (priority): requeued
+        finding     shard neuro_002: gap +2.4 nat over 2 ticks
+        directive   #1 set_weights neuro_002=0: no answer yet
+
+
+
+
+
+
+
+
+        tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
+    "#]]);
 }
 
 #[test]
