@@ -112,7 +112,7 @@ pub(crate) fn least(spec: &JobSpec) -> GpuAmount {
 }
 
 /// The same in the largest shape of each.
-fn most(spec: &JobSpec) -> GpuAmount {
+pub(crate) fn most(spec: &JobSpec) -> GpuAmount {
     let largest = |role: &Role| role.shapes().map(|shape| shape.gpus).max();
     spec.roles.iter().filter_map(largest).sum()
 }

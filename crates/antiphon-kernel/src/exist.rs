@@ -7,7 +7,7 @@ use antiphon_types::{
     Bytes, GpuAmount, JobSpec, Millis, NodeSpec, NodeState, PartitionSpec, Rejection, Shape, Span,
 };
 
-use crate::allowance::{Allowance, UNBOUNDED};
+use crate::allowance::{Allowance, UNBOUNDED, most};
 use crate::capacity::Capacity;
 use crate::expect::longest_said;
 use crate::place::{View, best_at, fits, place};
@@ -67,21 +67,21 @@ fn within_limits(
     }
     let roles = allowance.kept_out(spec, total.kinds()).into_iter();
     let kept_out = roles.map(|(shape, kind)| (Some(kind.gpu_type.as_str()), shape.gpus));
-    let all = spec.gpus();
-    let types = total
-        .kinds()
-        .iter()
-        .map(|kind| Some(kind.gpu_type.as_str()));
-    let met = kept_out
-        .chain(std::iter::once((None, all)))
-        .chain(types.map(|gpu_type| (gpu_type, all)))
+    // Where the preferred shape is within the limits, it fits nowhere, and one that would is over them.
+    let asked = [spec.gpus(), most(spec)].into_iter().flat_map(|gpus| {
+        let types = total.kinds().iter();
+        let types = types.map(|kind| Some(kind.gpu_type.as_str()));
+        std::iter::once(None)
+            .chain(types)
+            .map(move |gpu_type| (gpu_type, gpus))
+    });
+    let (exceeded, asked) = kept_out
+        .chain(asked)
         .find_map(|(gpu_type, asked)| {
             let exceeded = nothing.exceeded(teams, team, gpu_type, asked)?;
             Some((exceeded, asked))
-        });
-    let Some((exceeded, asked)) = met else {
-        return Ok(());
-    };
+        })
+        .expect("a limit that is not less than all that is asked for keeps nobody out");
     Err(Rejection::OverTeamLimit {
         team: teams.get(exceeded.team).spec.name.clone(),
         of_type: exceeded

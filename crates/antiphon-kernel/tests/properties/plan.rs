@@ -7,6 +7,6 @@ mod numbers;
 mod step;
 
 pub(crate) use cluster::{ClusterPlan, PARTITIONS, cluster, team_name, teams, type_name};
-pub(crate) use job::{JobPlan, ShapePlan, Wait, job};
+pub(crate) use job::{JobPlan, ShapePlan, Wait, choosy_job, job};
 pub(crate) use numbers::numbers;
 pub(crate) use step::{ExitPlan, NodeChange, PolicyPlan, Step, steps, steps_and_notices};

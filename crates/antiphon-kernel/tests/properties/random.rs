@@ -48,6 +48,24 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(config(32))]
+
+    /// Liveness where nothing goes wrong: whoever is let in finds a shape that he may have, and ends.
+    #[test]
+    fn whoever_is_let_in_starts_and_ends(
+        cluster in plan::cluster(),
+        jobs in proptest::collection::vec(plan::choosy_job(), 1..=3),
+    ) {
+        let mut world = World::of(&cluster);
+        for job in &jobs {
+            let spec = world.spec(job);
+            world.submit(spec, World::behavior(job));
+        }
+        world.calm_down();
+    }
+}
+
+proptest! {
     #![proptest_config(config(8))]
 
     /// Safety and liveness where nodes and GPUs are given back on the way: nobody starts there, and whoever runs there leaves.

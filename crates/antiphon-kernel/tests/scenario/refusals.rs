@@ -302,3 +302,30 @@ fn two_roles_of_one_name_are_refused() {
         "#]],
     );
 }
+
+/// It was let in, since its preferred shape is within the limit, and waited for ever, since that fits nowhere.
+#[test]
+fn a_job_whose_only_fitting_shape_is_over_its_teams_limit_is_refused() {
+    check(
+        "nodes: n0 8 H100, m0 2 A100
+         teams: lab limit=4
+           0s   submit wide: 4 team=lab type=A100 tasks=1 or=8xH100
+           1s   submit within: 2 team=lab type=A100 tasks=1 or=8xH100",
+        expect![[r#"
+            0s   refused [AP0117]: it asks for 8 GPUs: team `lab` may hold at most 4; ask for at most 4 in `[resources] gpus`; `antiphon teams` shows limits
+            1s   launch job-1.1 on m0[0-1]
+        "#]],
+    );
+}
+
+#[test]
+fn so_is_one_whose_only_fitting_shape_is_over_the_limit_of_a_gpu_type() {
+    check(
+        "nodes: h0 1 H100 cut=0:1g.10gb*7, m0 4 A100
+         teams: lab limit=1xA100
+           0s   submit a: 1 team=lab type=H100 or=2xA100",
+        expect![[r#"
+            0s   refused [AP0117]: it asks for 2 GPUs of type A100: team `lab` may hold at most 1; ask for at most 1 in `[resources] gpus`; `antiphon teams` shows limits
+        "#]],
+    );
+}

@@ -180,3 +180,15 @@ pub(crate) fn job() -> impl Strategy<Value = JobPlan> {
         behaves,
     })
 }
+
+/// A job that has a choice of shapes and reads from shared storage, and waits for nobody: what of it fits where is all that
+/// may keep it.
+pub(crate) fn choosy_job() -> impl Strategy<Value = JobPlan> {
+    (job(), shape(), 0..=4_u64).prop_map(|(mut plan, other, reads)| {
+        plan.asks.other_shape = Some(other);
+        plan.asks.reads = reads;
+        plan.asks.array = None;
+        plan.claims.after.clear();
+        plan
+    })
+}

@@ -11,6 +11,9 @@ use crate::fit::{Room, fits};
 
 const HOUR: Millis = Millis::from_secs(3_600);
 
+/// How long a trainer that has saved may take to end by itself.
+const LEAVE: Millis = Millis::from_secs(10);
+
 /// What people and trainers were promised so far.
 #[derive(Default)]
 pub(super) struct Promises {
@@ -633,7 +636,10 @@ impl World {
                 continue;
             };
             let next = match phase {
-                StopPhase::CheckpointWait { until, .. } => *until,
+                // Who has saved may leave by himself, even if he did so at the last moment.
+                StopPhase::CheckpointWait {
+                    saved_at, until, ..
+                } => saved_at.map_or(*until, |at| at.after(LEAVE)),
                 StopPhase::Grace { kill_at } => *kill_at,
                 StopPhase::Killed => continue,
             };
