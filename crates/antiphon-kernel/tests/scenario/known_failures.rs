@@ -343,3 +343,30 @@ fn a_job_that_starts_again_does_not_look_for_one_that_waited_for_its_first_start
         "#]],
     );
 }
+
+/// Found by storms (seeds 102 and 131): the place of a gang of two roles was proven while some of its own nodes were held for
+/// it, was not found again once others were, and so was given up and held again in every cycle, without end. Here `main` takes
+/// L40S only where nobody waits for the H100, which `b` cannot do without.
+#[test]
+fn a_place_that_was_proven_for_two_roles_is_found_again() {
+    check(
+        "nodes: n0 4 A100, n1 4 H100, n2 4 L40S
+           0s   submit long: 4 type=A100 runs=2h estimate=2h
+           0s   submit short: 4 type=H100 runs=30m estimate=30m
+           0s   submit low: 4 type=L40S best-effort
+           60s  submit gang: 4 role=b:4xH100
+           40m  state low
+           3h   state gang",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-3]
+            0s   launch job-2.1 on n1[0-3]
+            0s   launch job-3.1 on n2[0-3]
+            60s  hold n0 n1 for job-4, in 1h59m
+            1800s settle job-2.1: succeeded
+            2400s job-3 is running
+            2h00m settle job-1.1: succeeded
+            2h00m launch job-4.1 on n0[0-3] n1[0-3]
+            3h00m job-4 is running
+        "#]],
+    );
+}
