@@ -48,6 +48,24 @@ impl HeldFields {
     }
 }
 
+/// How many nodes of a kind have how many whole GPUs free.
+#[derive(Debug, Clone)]
+pub(crate) struct ByFree([u32; 65]);
+
+impl ByFree {
+    const NONE: Self = Self([0; 65]);
+
+    fn count(&mut self, free: u32) {
+        self.0[at(free)] += 1;
+    }
+
+    /// Tasks of so many whole GPUs each that they have room for.
+    pub(crate) fn tasks(&self, gpus: u32) -> u32 {
+        let tasks = |(free, nodes): (u32, &u32)| free / gpus * nodes;
+        (0..).zip(&self.0).map(tasks).sum()
+    }
+}
+
 /// Why a node is kept free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hold {
@@ -219,6 +237,36 @@ impl Capacity {
         let of_kind = |node: &NodeId| self.stand(*node).kind == kind;
         let held = self.held_where(of_kind, lets_in).0.swap_remove(kind)?;
         Some(self.field(kind).with(Cow::Owned(held)))
+    }
+
+    /// The held members of a kind whose hold lets a job in; nothing where there is none.
+    pub(crate) fn held_by_free(
+        &self,
+        kind: usize,
+        lets_in: impl Fn(&Hold) -> bool,
+    ) -> Option<ByFree> {
+        let mut by_free = None;
+        for (node, hold) in self.holds.iter() {
+            let stand = self.stand(*node);
+            if stand.kind == kind && lets_in(hold) && self.is_open(*node) {
+                let by_free = by_free.get_or_insert(ByFree::NONE);
+                by_free.count(self.room(*node).free(stand));
+            }
+        }
+        by_free
+    }
+
+    /// The open members of a kind as they would be with `gone` GPUs more free on each, for whomever they are held.
+    pub(crate) fn by_free(&self, kind: usize, gone: impl Fn(NodeId) -> u32) -> ByFree {
+        let mut by_free = ByFree::NONE;
+        for node in &self.floor.kinds[kind].members {
+            if self.is_open(*node) {
+                let stand = self.stand(*node);
+                let free = self.room(*node).free(stand) + gone(*node);
+                by_free.count(free.min(stand.offered.count_ones()));
+            }
+        }
+        by_free
     }
 
     /// The held members whose hold lets a job in, of all kinds at once, to be looked at often. Room elsewhere is not part of

@@ -98,8 +98,8 @@ fn start(state: &State, actions: &mut Vec<Action>) -> (Option<Timestamp>, bool) 
         cycle.start_queue(class);
         cycle.backfill(class);
         cycle.reserve(class);
-        cycle.make_room(class);
-        cycle.take_turns(class);
+        let trial = cycle.make_room(class);
+        cycle.take_turns(class, trial);
         cycle.move_up(class);
     }
     let again = cycle.is_spent() && !cycle.actions.is_empty();

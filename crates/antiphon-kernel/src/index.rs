@@ -10,6 +10,7 @@ use antiphon_types::{
 use crate::capacity::{Capacity, Hold, NodeId};
 use crate::jobs::{Active, DeadlineRecord, Job, JobState, StopPhase};
 use crate::queue::{Key, Queue};
+use crate::share::Used;
 use crate::stake::Stake;
 use crate::state::{Known, Mode, Node};
 use crate::stop::waits_until;
@@ -33,6 +34,8 @@ pub(crate) struct Index {
     pub(crate) noticed: BTreeSet<NodeId>,
     /// What teams hold, their parts included.
     pub(crate) holdings: Holdings,
+    /// What they have used, older hours counting less.
+    pub(crate) used: Used,
     /// What running attempts have at stake.
     pub(crate) stakes: Table<Stake>,
     /// Those that may be left alone for a while.
@@ -221,7 +224,10 @@ fn timer(
 impl Index {
     /// Builds it from what is stored.
     pub(crate) fn of(known: &Known) -> Self {
-        let mut index = Self::default();
+        let mut index = Self {
+            used: Used::of(known),
+            ..Self::default()
+        };
         let active = known.jobs.values();
         let active: Vec<&Job> = active.filter(|job| job.state.active().is_some()).collect();
         index.place_nodes(known, &active);
@@ -244,6 +250,7 @@ impl Index {
     pub(crate) fn renew_settings(&mut self, known: &Known) {
         let mut index = Self {
             queue: std::mem::take(&mut self.queue),
+            used: Used::of(known),
             ..Self::default()
         };
         let active: Vec<&Job> = self.active.iter().map(|id| &known.jobs[id]).collect();
@@ -627,6 +634,7 @@ impl Index {
             ("suspects", self.suspects == other.suspects),
             ("noticed", self.noticed == other.noticed),
             ("holdings", self.holdings == other.holdings),
+            ("used", self.used == other.used),
             ("stakes", self.stakes == other.stakes),
             ("guarded", self.guarded == other.guarded),
             ("turns", self.turns == other.turns),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use antiphon_types::{GpuAmount, GpuTime, Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
-const HOUR_MS: u64 = 3_600_000;
+pub(crate) const HOUR_MS: u64 = 3_600_000;
 
 /// Hours that are kept: the week of the budget.
 pub(crate) const HOURS: u64 = 168;
@@ -92,7 +92,7 @@ impl Usage {
         GpuTime::from_gpu_millis(kept.map(|(_, used)| used).sum())
     }
 
-    /// GPU-time in which older hours count less.
+    /// GPU-time in which older hours count less: it is the same for a whole hour, unless something is booked.
     pub(crate) fn decayed(&self, now: Timestamp, decay: &Decay) -> GpuTime {
         let age = (now.as_millis() / HOUR_MS).saturating_sub(self.newest);
         let weights = usize::try_from(age).ok().and_then(|age| decay.0.get(age..));
@@ -152,8 +152,7 @@ impl Account {
     /// GPU-time of the last seven days.
     #[must_use]
     pub fn week(&self, now: Timestamp) -> GpuTime {
-        let pending = self.allocated.over(now.since(self.since));
-        self.usage.week(now) + pending
+        self.usage.week(now) + self.pending(now)
     }
 
     /// Adds the GPU-time of each hour of the last seven days to `hours`, the newest first, what runs now included.
@@ -161,10 +160,9 @@ impl Account {
         self.at(now).add_hours(now, hours);
     }
 
-    /// Decayed GPU-time, what runs now included.
-    pub(crate) fn decayed(&self, now: Timestamp, decay: &Decay) -> GpuTime {
-        // What is not yet booked is recent: it weighs whole.
-        self.usage.decayed(now, decay) + self.allocated.over(now.since(self.since))
+    /// What runs now has used and is not yet booked: it is recent and weighs whole.
+    pub(crate) fn pending(&self, now: Timestamp) -> GpuTime {
+        self.allocated.over(now.since(self.since))
     }
 }
 

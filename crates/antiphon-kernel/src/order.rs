@@ -59,6 +59,8 @@ pub(crate) struct Cycle<'a> {
     /// Attempts that this cycle stops.
     pub(crate) stopped: BTreeSet<JobId>,
     entitlements: BTreeMap<TeamId, GpuAmount>,
+    /// By class: GPUs of the runs that may be asked to give way to it.
+    pub(crate) may_leave: BTreeMap<Class, GpuAmount>,
     pub(crate) steps: u32,
     /// Whether something was left for the next cycle.
     pub(crate) left_over: bool,
@@ -148,6 +150,7 @@ impl<'a> Cycle<'a> {
             displaced: BTreeMap::new(),
             stopped,
             entitlements: BTreeMap::new(),
+            may_leave: BTreeMap::new(),
             steps: 0,
             left_over: false,
             wake_at: None,

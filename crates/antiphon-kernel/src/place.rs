@@ -13,6 +13,7 @@ mod needs;
 mod pick;
 mod role;
 mod spread;
+mod width;
 
 use antiphon_types::{
     Allocation, Class, GpuAmount, JobId, JobSpec, NodeName, Role, Score, Shape, Span,
@@ -28,6 +29,7 @@ pub use demand::Demand;
 pub(crate) use kinds::{is_sliced, kinds_for};
 pub(crate) use needs::{needs, splits, tasks_in_one};
 use role::{Found, On, find};
+pub(crate) use width::is_too_wide;
 
 /// For whom room is looked for.
 #[derive(Debug, Clone, Copy)]

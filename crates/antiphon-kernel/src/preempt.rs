@@ -79,17 +79,22 @@ impl Stake {
 }
 
 impl<'a> Cycle<'a> {
-    /// Makes room for blocked jobs of a class, in order.
-    pub(crate) fn make_room(&mut self, class: Class) {
+    /// Makes room for blocked jobs of a class, in order. Returns the trial that it has looked at, for whoever looks next, if it
+    /// still stands.
+    pub(crate) fn make_room(&mut self, class: Class) -> Option<Capacity> {
         let below = self.state.index.runs_below(class);
         let reclaims = class < Class::BestEffort && !self.state.teams.specs().is_empty();
-        if !below && !reclaims {
-            return;
-        }
-        let mut blocked = self.blocked(class);
-        let mut searches = SEARCHES_MAX;
         // It looks the same to all for whom nothing is held and nothing yields.
         let mut common: Option<Capacity> = None;
+        if below || reclaims {
+            self.make_room_in_order(class, below, &mut common);
+        }
+        common
+    }
+
+    fn make_room_in_order(&mut self, class: Class, below: bool, common: &mut Option<Capacity>) {
+        let mut blocked = self.blocked(class);
+        let mut searches = SEARCHES_MAX;
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
@@ -121,12 +126,12 @@ impl<'a> Cycle<'a> {
             for right in rights {
                 let mut own = None;
                 let trial = if coming.is_none() && right == Right::Priority {
-                    &mut common
+                    &mut *common
                 } else {
                     &mut own
                 };
                 if self.make_room_for(job, class, right, &allowance, trial) {
-                    common = None;
+                    *common = None;
                     break;
                 }
             }
@@ -292,7 +297,7 @@ impl<'a> Cycle<'a> {
     /// Looks for room, with as many protections as there are for this right. The trial is made where there is none yet, and
     /// left as it was.
     fn find_room(
-        &self,
+        &mut self,
         job: &Job,
         class: Class,
         right: Right,
@@ -307,13 +312,25 @@ impl<'a> Cycle<'a> {
         };
         let borrowed = self.borrowed(right);
         let weakest = protections.last().copied().unwrap_or(Protection::All);
-        let stakes = self.state.index.all_stakes();
-        let may_leave = stakes.filter(|stake| {
-            stake.may_give_way(class, right, &borrowed)
-                && !stake.is_protected(weakest, right, self.state.now)
-        });
+        let state = self.state;
+        let may_leave = || {
+            let stakes = state.index.all_stakes().filter(|stake| {
+                stake.may_give_way(class, right, &borrowed)
+                    && !stake.is_protected(weakest, right, state.now)
+            });
+            stakes.map(|stake| stake.gpus).sum()
+        };
+        let may_leave = match right {
+            // It is the same for all of a class.
+            Right::Priority => {
+                let known = *self.may_leave.entry(class).or_insert_with(may_leave);
+                debug_assert_eq!(known, may_leave());
+                known
+            }
+            Right::Reclaim { .. } => may_leave(),
+        };
         // Counting is cheaper than a search, and most who ask in vain ask for more than there is.
-        if self.coming_free() + may_leave.map(|stake| stake.gpus).sum() < self.asked(&job.spec) {
+        if self.coming_free() + may_leave < self.asked(&job.spec) {
             return None;
         }
         let yields = |other| self.yields_slot(other, job, class, right);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{GpuAmount, GpuTime, Millis, Timestamp};
 
-use crate::ledger::Decay;
-use crate::state::State;
+use crate::ledger::{Decay, HOUR_MS};
+use crate::state::{Known, State};
 use crate::teams::{TeamId, Teams};
 
 /// What a start counts for at once, beside what was used: an hour of what it holds. Without it, one team could start a
@@ -22,6 +22,66 @@ const DEPTH: usize = 4;
 /// A team's place among the others: the band of each team from the root down to it. The smallest goes first.
 pub(crate) type Rank = [u8; DEPTH];
 
+/// What teams have used, older hours counting less. Kept in the index: it changes with the hour and with what is booked
+/// alone, and a sum over the hours of a week, for every team, is more than a cycle may cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// Hours since the Unix epoch.
+    hour: u64,
+    decay: Decay,
+    /// By team, for each of its accounts in their order; nothing behind the last team that has one.
+    by_team: Vec<Vec<GpuTime>>,
+}
+
+impl Default for Used {
+    fn default() -> Self {
+        Self::of(&Known::default())
+    }
+}
+
+impl Used {
+    pub(crate) fn of(known: &Known) -> Self {
+        let mut used = Self {
+            hour: hour(known),
+            decay: Decay::new(known.policy.usage_half_life_ms),
+            by_team: Vec::new(),
+        };
+        for id in (0..).take(known.teams.len()) {
+            used.renew(known, id);
+        }
+        used
+    }
+
+    /// Takes in that something was booked to a team.
+    pub(crate) fn renew(&mut self, known: &Known, team: TeamId) {
+        let accounts = known.teams.get(team).accounts.values();
+        let decayed = accounts.map(|account| account.usage.decayed(known.now, &self.decay));
+        let decayed: Vec<GpuTime> = decayed.collect();
+        if decayed.is_empty() {
+            return;
+        }
+        if self.by_team.len() <= place(team) {
+            self.by_team.resize(place(team) + 1, Vec::new());
+        }
+        self.by_team[place(team)] = decayed;
+    }
+
+    /// Takes in that time has passed.
+    pub(crate) fn pass(&mut self, known: &Known) {
+        if hour(known) != self.hour {
+            *self = Self::of(known);
+        }
+    }
+
+    fn of_team(&self, team: TeamId) -> &[GpuTime] {
+        self.by_team.get(place(team)).map_or(&[], Vec::as_slice)
+    }
+}
+
+const fn hour(known: &Known) -> u64 {
+    known.now.as_millis() / HOUR_MS
+}
+
 /// Every team's claim, as it stands and as starts of this cycle change it.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares {
@@ -35,7 +95,6 @@ pub(crate) struct Shares {
 impl Shares {
     pub(crate) fn new(state: &State) -> Self {
         let teams = &state.teams;
-        let decay = Decay::new(state.policy.usage_half_life_ms);
         let mut shares = Self {
             counted: vec![0; teams.len()],
             bands: vec![0; teams.len()],
@@ -43,8 +102,9 @@ impl Shares {
             now: state.now,
         };
         for (id, team) in (0..).zip(teams.all()) {
-            for (gpu_type, account) in &team.accounts {
-                let used = account.decayed(shares.now, &decay);
+            let booked = state.index.used.of_team(id).iter();
+            for ((gpu_type, account), booked) in team.accounts.iter().zip(booked) {
+                let used = *booked + account.pending(shares.now);
                 let ahead = account.allocated.over(HORIZON);
                 let weight = weight(state, gpu_type);
                 shares.count(teams, id, weigh(used, weight) + weigh(ahead, weight));

@@ -1,6 +1,7 @@
 //! The teams as a tree with their books, and what each may hold: limits, quotas, budgets. Who goes first is `share`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use antiphon_types::{Amounts, GpuAmount, GpuTime, TeamSpec, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -277,9 +278,9 @@ impl Team {
     }
 }
 
-/// What teams hold, their parts included: to try out what a start would do.
+/// What teams hold, their parts included: to try out what a start would do. Shared between copies until one changes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Holdings(Vec<Holding>);
+pub(crate) struct Holdings(Arc<Vec<Holding>>);
 
 /// What one team holds, its parts included.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -328,10 +329,11 @@ impl Holdings {
         amount: GpuAmount,
         urgent: bool,
     ) {
+        let held = Arc::make_mut(&mut self.0);
         for id in teams.chain(team) {
-            let length = self.0.len().max(place(id) + 1);
-            self.0.resize_with(length, Holding::default);
-            let holding = &mut self.0[place(id)];
+            let length = held.len().max(place(id) + 1);
+            held.resize_with(length, Holding::default);
+            let holding = &mut held[place(id)];
             holding.all = holding.all + amount;
             if urgent {
                 holding.urgent = holding.urgent + amount;
@@ -354,8 +356,9 @@ impl Holdings {
         amount: GpuAmount,
         urgent: bool,
     ) {
+        let all = Arc::make_mut(&mut self.0);
         for id in teams.chain(team) {
-            let holding = &mut self.0[place(id)];
+            let holding = &mut all[place(id)];
             holding.all = holding.all - amount;
             if urgent {
                 holding.urgent = holding.urgent - amount;
@@ -370,8 +373,8 @@ impl Holdings {
             }
         }
         // Teams that hold nothing are told by nothing, however long the list once was.
-        while self.0.last() == Some(&Holding::default()) {
-            self.0.pop();
+        while all.last() == Some(&Holding::default()) {
+            all.pop();
         }
     }
 

@@ -15,11 +15,11 @@ use antiphon_types::{
 };
 
 use crate::allowance::Allowance;
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, NodeId, id};
 use crate::expect::{attained_level, cost, patience, speed_of, weighed};
 use crate::jobs::{Active, Job, JobState};
 use crate::order::Cycle;
-use crate::place::place_for_trial;
+use crate::place::{View, is_too_wide, place_for_trial};
 use crate::preempt::Found;
 use crate::stake::Stake;
 use crate::state::State;
@@ -45,8 +45,9 @@ struct Run<'a> {
 }
 
 impl<'a> Cycle<'a> {
-    /// Has runs give way to jobs of their team whose turn it is.
-    pub(crate) fn take_turns(&mut self, class: Class) {
+    /// Has runs give way to jobs of their team whose turn it is. `common` is the trial of those for whom nothing is held, if
+    /// somebody has made it: it looks the same to all of them.
+    pub(crate) fn take_turns(&mut self, class: Class, mut common: Option<Capacity>) {
         let gain = self.state.policy.turn_gain_permille;
         if gain == 0 || !self.state.index.runs_as(class) {
             return;
@@ -54,8 +55,6 @@ impl<'a> Cycle<'a> {
         let mut blocked = self.blocked(class);
         let mut searches = SEARCHES_MAX;
         let mut runs_of: BTreeMap<TeamId, Vec<Run<'a>>> = BTreeMap::new();
-        // It looks the same to all for whom nothing is held.
-        let mut common: Option<Capacity> = None;
         for _ in 0..LOOKS_MAX {
             let Some(job) = blocked.next(self) else {
                 return;
@@ -92,6 +91,7 @@ impl<'a> Cycle<'a> {
                     &mut common
                 };
                 let trial = trial.get_or_insert_with(|| self.trial(job, class, &|_| false));
+                debug_assert_eq!(*trial, self.trial(job, class, &|_| false));
                 let found = self.room_by_turns(&behind, trial, job, &job.spec, class, &allowance);
                 if let Some(found) = found.filter(|found| !self.is_overdue(found)) {
                     self.clear(job, found, &StopCause::Turn { preemptor: job.id });
@@ -279,30 +279,56 @@ impl<'a> Cycle<'a> {
             let victims = Vec::new();
             return Some(Found { victims, slot });
         }
+        // Counting is cheaper than a dozen trials, and most who wait for their turn wait in vain.
+        if is_too_wide(trial, spec, &view, of_each_node(behind)) {
+            // Test builds look nevertheless.
+            debug_assert!(Self::room_of_those_behind(behind, trial, spec, &view).is_none());
+            return None;
+        }
+        Self::room_of_those_behind(behind, trial, spec, &view)
+    }
+
+    fn room_of_those_behind(
+        behind: &[Run<'a>],
+        trial: &mut Capacity,
+        spec: &JobSpec,
+        view: &View<'_>,
+    ) -> Option<Found> {
         let mut leaving: Vec<&Run<'a>> = Vec::new();
         let mut slot = None;
         for run in behind.iter().take(VICTIMS_MAX) {
             run.free(trial);
             leaving.push(run);
-            if place_for_trial(trial, spec, &view).is_none() {
+            if place_for_trial(trial, spec, view).is_none() {
                 continue;
             }
             // The last one is needed; those before it may have left nothing that is used.
             for index in (0..leaving.len() - 1).rev() {
                 leaving[index].occupy(trial);
-                if place_for_trial(trial, spec, &view).is_some() {
+                if place_for_trial(trial, spec, view).is_some() {
                     leaving.remove(index);
                 } else {
                     leaving[index].free(trial);
                 }
             }
-            slot = place_for_trial(trial, spec, &view);
+            slot = place_for_trial(trial, spec, view);
             break;
         }
         leaving.iter().for_each(|run| run.occupy(trial));
         let victims: Vec<JobId> = leaving.iter().map(|run| run.job.id).collect();
         slot.map(|slot| Found { victims, slot })
     }
+}
+
+/// GPUs that those who may give way hold of each node.
+fn of_each_node(behind: &[Run<'_>]) -> impl Fn(NodeId) -> u32 + use<> {
+    let mut held: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for run in behind.iter().take(VICTIMS_MAX) {
+        for (node, task) in run.active.nodes.iter().zip(&run.active.allocation.tasks) {
+            *held.entry(*node).or_default() += id(task.gpus.len());
+        }
+    }
+    move |node| held.get(&node).copied().unwrap_or(0)
 }
 
 impl<'a> Run<'a> {

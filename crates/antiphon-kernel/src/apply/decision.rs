@@ -163,12 +163,13 @@ fn launch(state: &mut State, attempt: AttemptId, allocation: &Allocation, terms:
     let job = &state.known.jobs[&id];
     let active = job.state.active().expect("it was launched just now");
     state.index.occupy(&state.known, job, active);
-    let team = state.known.teams.get_mut(team);
-    team.settle(now);
+    let books = state.known.teams.get_mut(team);
+    books.settle(now);
     for (gpu_type, amount) in amounts {
-        let account = team.account(&gpu_type, now);
+        let account = books.account(&gpu_type, now);
         account.allocated = account.allocated + amount;
     }
+    state.index.used.renew(&state.known, team);
 }
 
 fn stopping(state: &mut State, attempt: AttemptId, cause: StopCause, phase: StopPhase) {
@@ -341,7 +342,8 @@ fn leave_nodes(state: &mut State, attempt: AttemptId, outcome: &Outcome, lost: G
         }
     );
     let failures = failed_nodes(job, active);
-    let team = state.known.teams.get_mut(job.team);
+    let id = job.team;
+    let team = state.known.teams.get_mut(id);
     let team_name = team.spec.name.clone();
     team.settle(now);
     let refunded = amounts.first().map(|(name, _)| name.clone());
@@ -353,6 +355,7 @@ fn leave_nodes(state: &mut State, attempt: AttemptId, outcome: &Outcome, lost: G
     if let Some(gpu_type) = refunded.filter(|_| for_others || hardware) {
         team.account(&gpu_type, now).usage.refund(lost);
     }
+    state.index.used.renew(&state.known, id);
     for (node, checked) in failures {
         state.index.suspects.insert(node);
         state.known.nodes[crate::index::place(node)]

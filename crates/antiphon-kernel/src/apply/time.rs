@@ -17,6 +17,7 @@ pub(super) fn pass(state: &mut State, now: Timestamp) {
     let before = state.now;
     state.known.now = now;
     super::gate::pass(state);
+    state.index.used.pass(&state.known);
     while let Some((_, id)) = due(state.index.backoff.first(), now) {
         state.change(id, |job| job.not_before = None);
     }

@@ -9,6 +9,7 @@ use super::kinds::is_sliced;
 use super::needs::needs;
 use super::pick::{Ask, Search};
 use super::role::{Found, On, Spot, field};
+use super::width::is_too_wide_with_held;
 use crate::capacity::{Capacity, NodeId, Part, at, id, words};
 
 /// The best of the nodes of several kinds, among which the job does not mind.
@@ -25,6 +26,9 @@ pub(super) fn find(
     }
     let mut best: Option<(Choice, usize)> = None;
     for &kind in kinds {
+        if is_too_wide_with_held(capacity, kind, shape, view, on) {
+            continue;
+        }
         let Some(field) = field(capacity, kind, view, on) else {
             continue;
         };

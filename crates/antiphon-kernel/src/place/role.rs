@@ -8,6 +8,7 @@ use super::kinds::{as_good, is_sliced, kinds_for};
 use super::needs::splits;
 use super::pick::{Ask, Search, Unit, pick};
 use super::spread::spread;
+use super::width::is_too_wide_with_held;
 use crate::capacity::{Capacity, Field};
 
 /// Which nodes are looked at.
@@ -78,6 +79,9 @@ fn find_in(
         return super::cpu_only::find(capacity, spec, shape, view, on, kinds);
     }
     kinds.iter().find_map(|&kind| {
+        if is_too_wide_with_held(capacity, kind, shape, view, on) {
+            return None;
+        }
         let field = field(capacity, kind, view, on)?;
         if is_sliced(field.kind, shape) {
             find_slice(capacity, kind, &field, shape, view)

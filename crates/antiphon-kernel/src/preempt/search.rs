@@ -11,7 +11,7 @@ use crate::allowance::Allowance;
 use crate::capacity::{Capacity, Kind, NodeId};
 use crate::jobs::Job;
 use crate::order::Cycle;
-use crate::place::{View, kinds_for, place_for_trial, splits, tasks_in_one};
+use crate::place::{View, is_too_wide, kinds_for, place_for_trial, splits, tasks_in_one};
 use crate::stake::Stake;
 use crate::teams::TeamId;
 
@@ -57,12 +57,22 @@ impl Search<'_, '_> {
             return Some(Found { victims, slot });
         }
         protections.iter().find_map(|protection| {
-            let mut sets = self.sets(*protection);
-            sets.sort_by_cached_key(|set| (self.loss(set), set.len()));
-            // The cheapest first; each has to be proven, since what was counted leaves CPUs and memory out.
-            let mut proofs = sets.into_iter().take(PROOFS_MAX);
-            proofs.find_map(|set| self.proven(set, *protection))
+            if self.is_hopeless(*protection) {
+                // Test builds look nevertheless.
+                debug_assert!(self.cheapest(*protection).is_none());
+                return None;
+            }
+            self.cheapest(*protection)
         })
+    }
+
+    /// Room that is made by the cheapest set of those who may be asked.
+    fn cheapest(&mut self, protection: Protection) -> Option<Found> {
+        let mut sets = self.sets(protection);
+        sets.sort_by_cached_key(|set| (self.loss(set), set.len()));
+        // The cheapest first; each has to be proven, since what was counted leaves CPUs and memory out.
+        let mut proofs = sets.into_iter().take(PROOFS_MAX);
+        proofs.find_map(|set| self.proven(set, protection))
     }
 
     fn view(&self) -> View<'_> {
@@ -73,6 +83,21 @@ impl Search<'_, '_> {
     fn proof(&mut self) -> Option<Vec<NodeName>> {
         let view = self.cycle.view(self.job, self.class, self.allowance);
         place_for_trial(self.trial, &self.job.spec, &view)
+    }
+
+    /// Whether there would be too few GPUs on each kind of node even with everybody gone who may leave: counting is cheaper than
+    /// looking for the cheapest of them.
+    fn is_hopeless(&self, protection: Protection) -> bool {
+        let leaves = |id: JobId| {
+            let stake = self.cycle.state.index.stakes.get(id);
+            stake.is_some_and(|stake| self.may_leave(stake, protection))
+        };
+        let gone = |node: NodeId| {
+            let tenants = self.cycle.state.index.tenants_of(node).iter();
+            let leaving = tenants.filter(|tenant| leaves(tenant.job));
+            leaving.map(|tenant| tenant.gpus).sum()
+        };
+        is_too_wide(self.trial, &self.job.spec, &self.view(), gone)
     }
 
     fn may_leave(&self, stake: &Stake, protection: Protection) -> bool {
