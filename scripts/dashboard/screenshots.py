@@ -35,7 +35,7 @@ def people(world: World) -> str:
     world.sleep("grpo-70b", "rlhf", "production", 64, 3000, estimate='"50m"', **H100)
     world.sleep("sft-mixtral", "sft", "production", 56, 5400, estimate='"90m"', **H100)
     world.run("drain", "m08", "--reason", "fan 3 is loud")
-    world.sleep("dpo-qwen-14b", "sft", "standard", 48, 2400, estimate='"40m"', **H100)
+    world.sleep("dpo-qwen-14b", "sft", "standard", 56, 2400, estimate='"40m"', **H100)
     for index, name in enumerate(["mmlu", "gsm8k", "humaneval", "ifeval"]):
         world.sleep(f"eval-{name}", "eval", "standard", 2 + index, 900 + 60 * index, estimate='"15m"', **OLDER)
     for index in range(3):
@@ -47,15 +47,15 @@ def people(world: World) -> str:
 
     world.wait("the noise to be found", answered)
     urgent = world.train("hotfix-safety", "rlhf", "production", 8, 60, seed=1)
+    world.wait("the urgent job to end", lambda: world.get(f"/v1/jobs/{urgent}")["summary"]["state"] == "succeeded")
+    world.wait("the trainer to go on", lambda: world.get(f"/v1/jobs/{main}")["summary"]["attempts"] > 1)
+    # Behind the trainer, and in nobody's way.
     for index in range(14):
-        team = ["sft", "research", "rlhf"][index % 3]
-        job_class = ["standard", "best-effort", "production"][index % 3]
-        world.sleep(f"sweep-{index:02d}", team, job_class, [64, 16, 72, 8][index % 4], 1200, estimate='"20m"', **H100)
+        team, job_class = ["sft", "research", "rlhf"][index % 3], ["standard", "best-effort"][index % 2]
+        world.sleep(f"sweep-{index:02d}", team, job_class, [64, 16, 32, 8][index % 4], 1200, estimate='"20m"', **H100)
     world.sleep("merge-adapters", "sft", "standard", 8, 300, after='["dpo-qwen-14b"]')
     held = world.sleep("nightly-regression", "eval", "best-effort", 8, 600)
     world.run("hold", held)
-    world.wait("the urgent job to end", lambda: world.get(f"/v1/jobs/{urgent}")["summary"]["state"] == "succeeded")
-    world.wait("the trainer to go on", lambda: world.get(f"/v1/jobs/{main}")["summary"]["attempts"] > 1)
     time.sleep(12)
     return main
 
@@ -75,7 +75,7 @@ def look(browser: Browser, world: World, job: str, out: Path, only: set[str] | N
                 show(page, name, job)
                 # What is below two looks is more of the same, and pictures are to stay small.
                 whole: int = page.evaluate("document.documentElement.scrollHeight")
-                height_shown = min(whole, 1900 if name == "job" and size == "large" else 1100)
+                height_shown = min(whole, 1180 if size == "large" else 1100)
                 page.set_viewport_size({"width": width, "height": height_shown})
                 page.screenshot(path=str(out / f"{name}-{size}-{theme}.png"))
                 page.set_viewport_size({"width": width, "height": height})

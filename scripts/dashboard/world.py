@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart" / "train.py"
 # A machine under load is slow, not wrong; past this something hangs.
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 
 CONFIGURATION = """\
 [policy]
