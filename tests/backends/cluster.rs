@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::SystemTime;
 
 /// Set where tests may start a Slurm, which installs packages and needs root.
 const ALLOWED: &str = "ANTIPHON_TEST_SLURM";
@@ -88,6 +89,12 @@ impl Cluster {
         let pid = fs::read_to_string(self.root.join(format!("run/{daemon}.pid"))).unwrap();
         let status = Command::new("kill").args([signal, pid.trim()]).status();
         assert!(status.unwrap().success(), "kill {signal} {daemon}");
+    }
+
+    /// Whether the controller has written its jobs since then: what it has not, it does not know after a kill.
+    pub(crate) fn has_saved(&self, since: SystemTime) -> bool {
+        let saved = fs::metadata(self.root.join("ctld/job_state")).and_then(|file| file.modified());
+        saved.is_ok_and(|saved| saved > since)
     }
 
     /// Starts a daemon again that was killed.

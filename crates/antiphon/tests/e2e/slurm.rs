@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::SystemTime;
 
 use serde_json::Value;
 
@@ -66,7 +67,13 @@ fn assert_nothing_lost_nothing_twice(server: &Server, name: &str, steps: u64, at
         .iter()
         .map(|line| line["step"].as_u64().unwrap())
         .collect();
-    assert_eq!(seen, (1..=steps).collect::<Vec<_>>());
+    assert_eq!(
+        seen,
+        (1..=steps).collect::<Vec<_>>(),
+        "{:#}\n{}",
+        server.job(name)["attempts"],
+        fs::read_to_string(server.log()).unwrap_or_default()
+    );
     let sum = (1..=steps).fold(0, |sum, step| (sum * 31 + step) % 1_000_003);
     assert_eq!(lines.last().unwrap()["sum"], sum);
     let by: BTreeSet<&str> = lines
@@ -103,7 +110,7 @@ fn slurm_carries_a_gang_through_preemption_and_everybodys_death() {
     );
 
     // It trains on two nodes under one leaf, and gives way to one that wants all.
-    let low = train(&server, "low", "class = \"best-effort\"", 400, 40);
+    let low = train(&server, "low", "class = \"best-effort\"", 600, 40);
     until_steps(&server, "low", 10);
     let on = cluster.ok("squeue", &["-h", "-o", "%j %N"]);
     assert!(
@@ -128,6 +135,12 @@ fn slurm_carries_a_gang_through_preemption_and_everybodys_death() {
     printed.sort();
     assert_eq!(printed.concat(), "n1\nn2\nn3\nn4\nn5\nn6\nn7\nn8\n");
     server.wait_for(&low, "running");
+    let running = SystemTime::now();
+    wait(
+        "the controller to write down what runs",
+        || cluster.has_saved(running),
+        String::new,
+    );
 
     // Server and controller are killed at once; the trainer notices neither.
     let before = journal(&server, "low").len();
@@ -161,7 +174,7 @@ fn slurm_carries_a_gang_through_preemption_and_everybodys_death() {
     );
     cluster.ok("scontrol", &["update", "nodename=n8", "state=resume"]);
     server.wait_for(&low, "succeeded");
-    assert_nothing_lost_nothing_twice(&server, "low", 400, 2);
+    assert_nothing_lost_nothing_twice(&server, "low", 600, 2);
     assert_eq!(server.job("low")["attempts"].as_array().unwrap().len(), 2);
     wait(
         "the node is back",

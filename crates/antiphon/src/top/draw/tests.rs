@@ -128,7 +128,9 @@ fn check(app: &mut App, expected: Expect) {
 
 #[test]
 fn now() {
-    check(&mut App::new(snapshot()), expect![[r#"
+    check(
+        &mut App::new(snapshot()),
+        expect![[r#"
         [1 Now]  2 Queue   3 Job    antiphon 0.1.0 on local
         event 4711 of the log
         THE LAST HOUR                           READS    REDLINE          A DAY
@@ -153,14 +155,17 @@ fn now() {
 
 
         tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn queue() {
     let mut app = App::new(snapshot());
     press(&mut app, &[KeyCode::Tab, KeyCode::Down]);
-    check(&mut app, expect![[r#"
+    check(
+        &mut app,
+        expect![[r#"
          1 Now  [2 Queue]  3 Job    antiphon 0.1.0 on local
         event 4711 of the log
           JOB       NAME               CLASS       STATE     GPUS  SINCE
@@ -185,7 +190,8 @@ fn queue() {
 
 
         tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -195,7 +201,9 @@ fn a_job() {
     assert_eq!(go, Go::Fetch(Some("job-1".into())));
     assert!(screen(&mut app, 80, 24).contains("job-1 is fetched"));
     app.shown.job = Some(detail());
-    check(&mut app, expect![[r#"
+    check(
+        &mut app,
+        expect![[r#"
          1 Now   2 Queue  [3 Job]   antiphon 0.1.0 on local
         event 4711 of the log
         job         job-1 `sft-8b`
@@ -220,7 +228,8 @@ fn a_job() {
 
 
         tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
