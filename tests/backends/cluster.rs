@@ -92,6 +92,7 @@ impl Cluster {
     }
 
     /// Whether the controller has written its jobs since then: what it has not, it does not know after a kill.
+    #[allow(dead_code, reason = "not every suite kills the controller")]
     pub(crate) fn has_saved(&self, since: SystemTime) -> bool {
         let saved = fs::metadata(self.root.join("ctld/job_state")).and_then(|file| file.modified());
         saved.is_ok_and(|saved| saved > since)
