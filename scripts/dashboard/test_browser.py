@@ -38,11 +38,13 @@ class Dashboard(unittest.TestCase):
         cls.playwright = sync_playwright().start()
         # As root, as in a container, Chromium has no sandbox of its own.
         cls.browser = cls.playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        cls.trainer = cls.world.train("sft-small", "rlhf", "production", 8, 900)
+        cls.trainer = cls.world.train("sft-small", "rlhf", "production", 8, 3_000)
         cls.hostile = cls.world.hostile()
         cls.world.sleep("too-wide", "sft", "standard", 190, 600, **H100)
         cls.world.sleep("runs", "eval", "standard", 4, 600)
         cls.world.wait("the trainer to report", lambda: cls.step(cls.trainer) > 3)
+        # Before any test ends the server: what a rule has seen of a stream is in memory.
+        cls.world.wait("the noise shard to be acted on", cls.answered)
         cls.world.wait("the hostile trainer to report", lambda: cls.step(cls.hostile) > 3)
         expect.set_options(timeout=PATIENCE_MS)
 
@@ -57,6 +59,12 @@ class Dashboard(unittest.TestCase):
         """The newest step that a job has reported."""
         step: int | None = cls.world.get(f"/v1/jobs/{job}")["summary"]["step"]
         return step or 0
+
+    @classmethod
+    def answered(cls) -> bool:
+        """Whether the trainer has applied a directive."""
+        directives = cls.world.get(f"/v1/jobs/{cls.trainer}")["directives"]
+        return any("applied" in (one["answer"] or "") for one in directives)
 
     def setUp(self) -> None:
         self.complaints: list[str] = []
@@ -185,7 +193,6 @@ class Dashboard(unittest.TestCase):
         expect(page.locator(".head .state")).to_have_text("canceled")
 
     def test_job_shows_both_directions_and_the_numbers_of_the_api(self) -> None:
-        self.world.wait("the noise shard to be acted on", lambda: self.answered())
         page = self.open(f"job/{self.trainer}")
         for kind in ("start", "finding", "directive"):
             expect(page.locator(f'svg [data-kind="{kind}"]').first).to_be_visible()
@@ -199,10 +206,6 @@ class Dashboard(unittest.TestCase):
         self.until("the step", page, step)
         before = page.locator('[data-fact="Step"]').inner_text()
         expect(page.locator('[data-fact="Step"]')).not_to_have_text(before)
-
-    def answered(self) -> bool:
-        directives = self.world.get(f"/v1/jobs/{self.trainer}")["directives"]
-        return any("applied" in (one["answer"] or "") for one in directives)
 
     def test_teams_show_what_the_api_says(self) -> None:
         page = self.open("teams")
