@@ -159,7 +159,7 @@ class Dashboard(unittest.TestCase):
 
         def agree() -> bool:
             said = [job["id"] for job in self.world.get("/v1/jobs")["jobs"]]
-            return [row.get_attribute("data-row") for row in rows.all()] == said
+            return bool(rows.evaluate_all("rows => rows.map(row => row.dataset.row)") == said)
 
         # A job of another test may just have ended: the page learns of that within a second.
         self.world.wait("the page to have the order of the API", agree)

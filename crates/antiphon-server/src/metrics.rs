@@ -56,9 +56,9 @@ pub(crate) struct Metrics {
     attempts: Counters,
     jobs_ended: Counters,
     directives: Counters,
-    held: Counters<f64>,
+    held: Counter<f64, AtomicU64>,
     lost: Counters<f64>,
-    cost: Counters<f64>,
+    cost: Counter<f64, AtomicU64>,
     gate_changes: Counters,
     signals: Counter,
     signals_dropped: Counter,
@@ -96,9 +96,9 @@ impl Default for Metrics {
             attempts: Family::default(),
             jobs_ended: Family::default(),
             directives: Family::default(),
-            held: Family::default(),
+            held: Counter::default(),
             lost: Family::default(),
-            cost: Family::default(),
+            cost: Counter::default(),
             gate_changes: Family::default(),
             signals: Counter::default(),
             signals_dropped: Counter::default(),
@@ -191,9 +191,8 @@ impl Metrics {
             Fact::Settled(spent) => {
                 one(&self.attempts, vec![("outcome", spent.outcome.into())]);
                 let seconds = |gpu_ms: u64| gpu_ms as f64 / 1_000.0;
-                let held = self.held.get_or_create(&Vec::new()).clone();
-                held.inc_by(seconds(spent.held.gpu_millis()));
-                self.cost.get_or_create(&Vec::new()).inc_by(spent.usd);
+                self.held.inc_by(seconds(spent.held.gpu_millis()));
+                self.cost.inc_by(spent.usd);
                 for (cause, time) in &spent.lost {
                     let labels = vec![("cause", cause.name().into())];
                     let lost = self.lost.get_or_create(&labels);

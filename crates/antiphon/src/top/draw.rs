@@ -5,7 +5,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Paragraph, Row, Table};
+use ratatui::widgets::{Paragraph, Row, Table, Wrap};
 
 use super::app::{App, Screen};
 use super::fetch::Gpus;
@@ -15,8 +15,12 @@ const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
-/// Columns that history is drawn in.
-const HISTORY: usize = 24;
+/// Columns that history is drawn in: one an hour, fewer where there is no room.
+const HISTORY_MAX: u16 = 24;
+/// Columns in front of it.
+const NUMBER: u16 = 66;
+/// Lines for the reason of the chosen job.
+const REASON: u16 = 3;
 const DAY_MS: u64 = 86_400_000;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App) {
@@ -102,13 +106,9 @@ fn draw_now(frame: &mut Frame<'_>, app: &App, area: Rect) {
         ),
         STRONG,
     )];
-    lines.extend(
-        shown
-            .numbers
-            .numbers
-            .iter()
-            .map(|number| of_number(number, app.now_ms)),
-    );
+    let columns = usize::from(area.width.saturating_sub(NUMBER).min(HISTORY_MAX));
+    let numbers = shown.numbers.numbers.iter();
+    lines.extend(numbers.map(|number| of_number(number, app.now_ms, columns)));
     let gate = &shown.numbers.gate;
     let kept = gate.kept_back;
     lines.push(Line::raw(match (gate.open, gate.enabled) {
@@ -163,7 +163,7 @@ fn draw_now(frame: &mut Frame<'_>, app: &App, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn of_number(number: &NumberView, now_ms: u64) -> Line<'static> {
+fn of_number(number: &NumberView, now_ms: u64, columns: usize) -> Line<'static> {
     let read =
         |value: Option<f64>| value.map_or_else(|| "-".into(), |value| in_unit(value, &number.unit));
     let verdict = match (number.redline, number.value, number.over) {
@@ -184,7 +184,7 @@ fn of_number(number: &NumberView, now_ms: u64) -> Line<'static> {
     );
     Line::from(vec![
         Span::styled(text, style),
-        Span::raw(history(&number.history, now_ms)),
+        Span::raw(history(&number.history, now_ms, columns)),
     ])
 }
 
@@ -198,14 +198,16 @@ fn in_unit(value: f64, unit: &str) -> String {
     }
 }
 
-/// The last day in columns of an hour, the highest value a full block.
-fn history(points: &[(u64, f64)], now_ms: u64) -> String {
+/// The last day in so many columns, the highest value a full block.
+fn history(points: &[(u64, f64)], now_ms: u64, count: usize) -> String {
     let since = now_ms.saturating_sub(DAY_MS);
-    let mut columns = [None::<f64>; HISTORY];
+    let mut columns = vec![None::<f64>; count];
     for (at, value) in points.iter().filter(|(at, _)| *at >= since) {
-        let hour = usize::try_from((at - since) * HISTORY as u64 / DAY_MS).unwrap_or(HISTORY);
-        let column = &mut columns[hour.min(HISTORY - 1)];
-        *column = Some(column.map_or(*value, |other| other.max(*value)));
+        let place = usize::try_from((at - since) * count as u64 / DAY_MS).unwrap_or(count);
+        // What came after the clock was read stands in the last column.
+        if let Some(column) = columns.get_mut(place.min(count.saturating_sub(1))) {
+            *column = Some(column.map_or(*value, |other| other.max(*value)));
+        }
     }
     let highest = columns.iter().flatten().copied().fold(0.0, f64::max);
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -265,6 +267,13 @@ fn draw_queue(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         Constraint::Length(8),
         Constraint::Min(10),
     ];
+    // Of the chosen job there is room for the whole reason.
+    let [area, below] =
+        Layout::vertical([Constraint::Min(2), Constraint::Length(REASON)]).areas(area);
+    let chosen = app.place.selected().unwrap_or(0);
+    let chosen = app.queue().get(chosen).map(|job| remark(job));
+    let text = Paragraph::new(chosen.unwrap_or_default()).wrap(Wrap { trim: true });
+    frame.render_widget(text, below);
     let header = Row::new(["JOB", "NAME", "CLASS", "STATE", "GPUS", "SINCE", ""]);
     let table = Table::new(rows, widths)
         .header(header.style(STRONG))
@@ -273,11 +282,14 @@ fn draw_queue(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     frame.render_stateful_widget(table, area, &mut app.place);
 }
 
-fn row(job: &JobSummary, now_ms: u64) -> Row<'static> {
-    let remark = match job.ends_in_ms {
+fn remark(job: &JobSummary) -> String {
+    match job.ends_in_ms {
         Some(left) if job.reason.is_empty() => format!("ends in about {}", span(left)),
         Some(_) | None => plain(&job.reason),
-    };
+    }
+}
+
+fn row(job: &JobSummary, now_ms: u64) -> Row<'static> {
     Row::new([
         job.id.clone(),
         plain(&job.name),
@@ -285,7 +297,7 @@ fn row(job: &JobSummary, now_ms: u64) -> Row<'static> {
         job.state.clone(),
         gpus(job.gpus_thousandths),
         span(now_ms.saturating_sub(job.since_ms)),
-        remark,
+        remark(job),
     ])
 }
 

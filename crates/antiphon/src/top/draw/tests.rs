@@ -131,31 +131,31 @@ fn now() {
     check(
         &mut App::new(snapshot()),
         expect![[r#"
-        [1 Now]  2 Queue   3 Job    antiphon 0.1.0 on local
-        event 4711 of the log
-        THE LAST HOUR                           READS    REDLINE          A DAY
-        effective throughput                   1234.5                     ▁▂▃▅▆▇█▁▂▃▅▆▇█
-        job completion rate                    97.3 %     85.0 %  ok      ▁▂▃▅▆▇█▁▂▃▅▆▇█
-        time to checkpoint                      4m05s      3m00s  OVER    ▁▂▃▅▆▇█▁▂▃▅▆▇█
-        scheduling delay of production         800 ms        30s  ok      ▁▂▃▅▆▇█▁▂▃▅▆▇█
-        scheduling delay of best-effort             -      5m00s  no data
-        the gate is SHUT: 3 best-effort jobs wait for it, at most 1h52m more
+            [1 Now]  2 Queue   3 Job    antiphon 0.1.0 on local
+            event 4711 of the log
+            THE LAST HOUR                           READS    REDLINE          A DAY
+            effective throughput                   1234.5                     ▂▅▇█▂▅▆█▂▅▆█▂▃
+            job completion rate                    97.3 %     85.0 %  ok      ▂▅▇█▂▅▆█▂▅▆█▂▃
+            time to checkpoint                      4m05s      3m00s  OVER    ▂▅▇█▂▅▆█▂▅▆█▂▃
+            scheduling delay of production         800 ms        30s  ok      ▂▅▇█▂▅▆█▂▅▆█▂▃
+            scheduling delay of best-effort             -      5m00s  no data
+            the gate is SHUT: 3 best-effort jobs wait for it, at most 1h52m more
 
-        GPUS  ###############===============......................xxxxxxx 32
-              # 8 busy   = 8 held back   . 12 idle   x 4 out of service
+            GPUS  ###############===============......................xxxxxxx 32
+                  # 8 busy   = 8 held back   . 12 idle   x 4 out of service
 
-        JOBS  2 pending, 0 starting, 1 running, 0 stopping, 0 held
-              40 succeeded, 0 failed, 0 canceled
-              production        1 running      0 waiting
-              standard          0 running      1 waiting
-              best-effort       0 running      1 waiting
-
-
+            JOBS  2 pending, 0 starting, 1 running, 0 stopping, 0 held
+                  40 succeeded, 0 failed, 0 canceled
+                  production        1 running      0 waiting
+                  standard          0 running      1 waiting
+                  best-effort       0 running      1 waiting
 
 
 
-        tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
-    "#]],
+
+
+            tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
+        "#]],
     );
 }
 
@@ -166,12 +166,12 @@ fn queue() {
     check(
         &mut app,
         expect![[r#"
-         1 Now  [2 Queue]  3 Job    antiphon 0.1.0 on local
-        event 4711 of the log
-          JOB       NAME               CLASS       STATE     GPUS  SINCE
-          job-1     sft-8b             production  running   8     1m30s    ends in abou
-        > job-2     sweep- [2J7        best-effort pending   16    3m00s    waiting for
-          job-3     eval               standard    pending   24    4m30s    behind job-2
+             1 Now  [2 Queue]  3 Job    antiphon 0.1.0 on local
+            event 4711 of the log
+              JOB       NAME               CLASS       STATE     GPUS  SINCE
+              job-1     sft-8b             production  running   8     1m30s    ends in abou
+            > job-2     sweep- [2J7        best-effort pending   16    3m00s    waiting for
+              job-3     eval               standard    pending   24    4m30s    behind job-2
 
 
 
@@ -186,11 +186,11 @@ fn queue() {
 
 
 
+            waiting for 16 GPUs: 8 free, best node n3 has 8 of 8
 
 
-
-        tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
-    "#]],
+            tab 1 2 3: screen  arrows: move  enter: job  /: filter  esc: back  q: quit
+        "#]],
     );
 }
 
