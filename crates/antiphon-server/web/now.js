@@ -9,8 +9,8 @@ const WORDS = {
   effective_throughput: ["Effective throughput", "tokens a second per dollar"],
   completion_rate: ["Jobs done without a human", "of those that ended, platform causes only"],
   time_to_checkpoint: ["Time to checkpoint", "from asking to durable"],
-  scheduling_delay_production: ["Scheduling delay, production", "95th percentile"],
-  scheduling_delay_best_effort: ["Scheduling delay, best-effort", "95th percentile"],
+  scheduling_delay_production: ["Delay of production", "95th percentile"],
+  scheduling_delay_best_effort: ["Delay of best-effort", "95th percentile"],
   scheduling_delay: ["Scheduling delay", "production, 95th percentile"],
 };
 const FOUR = [["Effective throughput", "tokens a second per dollar"], ["Jobs done without a human", "redline 85 %"], ["Time to checkpoint", "redline 3 min"], ["Scheduling delay", "redline 30 s production, 5 min best-effort"]];
@@ -34,7 +34,9 @@ function numbers(told) {
     const [name, line] = WORDS[number.name] || [number.name.replaceAll("_", " "), ""];
     const [value, unit] = shown(number.value, number.unit);
     const [red, redUnit] = shown(number.redline, number.unit);
-    const verdict = number.redline === null || number.redline === undefined ? null
+    const known = (value) => value !== null && value !== undefined;
+    // Without samples nothing is said: no news is not good news.
+    const verdict = !known(number.redline) || !known(number.value) ? null
       : number.over ? h("span", { class: "bad" }, "✕ over the redline") : h("span", { class: "good" }, "✓ within");
     return h("section", { class: "panel number", "data-number": number.name },
       h("div", { class: "name" }, name, verdict),
@@ -72,7 +74,7 @@ export function open(main) {
   let rows = new Map();
   let four = null;
   const top = h("div", { class: "head" });
-  const cards = h("div", { class: "grid cols-4" }, numbers(null));
+  const cards = h("div", { class: "grid numbers" }, numbers(null));
   const gpuBody = h("div", { class: "body stack" });
   const queueBody = h("div", { class: "flush scroll" });
   const storyBody = h("div");
