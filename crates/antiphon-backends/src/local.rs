@@ -106,14 +106,7 @@ impl LocalBackend {
     /// # Errors
     /// Where the directory cannot be created, or the kernel does not say which boot this is.
     pub fn new(config: LocalConfig) -> Result<Self, BackendError> {
-        let attempts = config.root.join("attempts");
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&attempts)
-            .map_err(failed("create", &attempts))?;
-        // Tasks are told by their directory, so it needs one spelling.
-        let attempts = fs::canonicalize(&attempts).map_err(failed("open", &attempts))?;
+        let attempts = attempts_dir(&config.root)?;
         let boot = boot_id().map_err(failed("read", Path::new("/proc")))?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -597,6 +590,18 @@ fn node_of<'a>(task: &TaskAllocation, nodes: &'a [NodeSpec]) -> Result<&'a NodeS
         .iter()
         .find(|node| node.name == task.node)
         .ok_or_else(|| BackendError::UnknownNode(task.node.to_string()))
+}
+
+/// The directory of all attempts below a root, made where it is not there.
+pub(crate) fn attempts_dir(root: &Path) -> Result<PathBuf, BackendError> {
+    let attempts = root.join("attempts");
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&attempts)
+        .map_err(failed("create", &attempts))?;
+    // Tasks are told by their directory, so it needs one spelling.
+    fs::canonicalize(&attempts).map_err(failed("open", &attempts))
 }
 
 pub(crate) fn failed(

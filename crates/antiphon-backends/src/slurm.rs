@@ -22,8 +22,6 @@ pub mod topology;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -38,7 +36,7 @@ use self::queue::{Phase, SlurmJobId};
 use self::watch::Watch;
 use crate::local::supervise::Order;
 use crate::local::task_dir::TaskDir;
-use crate::local::{CHECK_GIVE_UP, command as files, failed, read_from, secrets};
+use crate::local::{CHECK_GIVE_UP, attempts_dir, command as files, failed, read_from, secrets};
 use crate::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen};
 
 /// Submits that go on at once: the controller takes them one after the other anyway, and each is a process here.
@@ -152,13 +150,7 @@ impl SlurmBackend {
     /// # Errors
     /// Where the directory cannot be created.
     pub fn new(config: SlurmConfig) -> Result<Self, BackendError> {
-        let attempts = config.root.join("attempts");
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&attempts)
-            .map_err(failed("create", &attempts))?;
-        let attempts = fs::canonicalize(&attempts).map_err(failed("open", &attempts))?;
+        let attempts = attempts_dir(&config.root)?;
         let inner = Arc::new(Inner {
             owner: format!("{:016x}", hash(&attempts.to_string_lossy())),
             config,

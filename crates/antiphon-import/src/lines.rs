@@ -87,16 +87,7 @@ impl Lines {
         while let Some(c) = chars.next() {
             match c {
                 '\n' => line += 1,
-                '"' => {
-                    last_text.clear();
-                    while let Some(c) = chars.next() {
-                        match c {
-                            '"' => break,
-                            '\\' => last_text.extend(chars.next()),
-                            _ => last_text.push(c),
-                        }
-                    }
-                }
+                '"' => last_text = quoted(&mut chars),
                 ':' => {
                     key = match open.last() {
                         Some(path) if !path.is_empty() => format!("{path}.{last_text}"),
@@ -131,16 +122,7 @@ impl Lines {
         while let Some(c) = chars.next() {
             match c {
                 '\n' => line += 1,
-                '"' => {
-                    last_text.clear();
-                    while let Some(c) = chars.next() {
-                        match c {
-                            '"' => break,
-                            '\\' => last_text.extend(chars.next()),
-                            _ => last_text.push(c),
-                        }
-                    }
-                }
+                '"' => last_text = quoted(&mut chars),
                 ':' => {
                     key = match open.last() {
                         Some((path, _)) if !path.is_empty() => format!("{path}.{last_text}"),
@@ -170,6 +152,19 @@ impl Lines {
         }
         lines
     }
+}
+
+/// The rest of a text in quotes whose first quote was read, and its last one with it.
+fn quoted(chars: &mut std::str::Chars<'_>) -> String {
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => text.extend(chars.next()),
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 fn parent(open: &[(usize, String)]) -> &str {

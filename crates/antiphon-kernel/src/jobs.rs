@@ -349,6 +349,30 @@ impl Job {
         pending && due && self.is_ready() && !self.throttled && !self.is_gated()
     }
 
+    /// Since when its trainer is waited for to save and leave, on which directive, and until when it may; nothing where it is
+    /// not.
+    #[must_use]
+    pub fn checkpoint_wait(&self) -> Option<(Timestamp, DirectiveId, Timestamp)> {
+        match &self.state {
+            JobState::Stopping {
+                since,
+                phase:
+                    StopPhase::CheckpointWait {
+                        directive, until, ..
+                    },
+                ..
+            } => Some((*since, *directive, *until)),
+            JobState::Stopping { .. }
+            | JobState::Pending { .. }
+            | JobState::Starting { .. }
+            | JobState::Running { .. }
+            | JobState::Held { .. }
+            | JobState::Succeeded { .. }
+            | JobState::Failed { .. }
+            | JobState::Canceled { .. } => None,
+        }
+    }
+
     /// Whether this checkpoint is the last one it acknowledged, told again.
     #[must_use]
     pub fn knows(&self, checkpoint: &Checkpoint) -> bool {

@@ -19,7 +19,6 @@ pub use form::{
     CheckpointFile, ClassName, JobFile, ProcessesName, Resources, RetryFile, RoleFile, Run,
     RungFile, SpanName,
 };
-pub(crate) use plan::framework;
 pub use plan::sentence;
 pub use read::{Format, JobFileError, from_value, read, schema};
 pub use spec::{Context, Made, absolute, to_spec};

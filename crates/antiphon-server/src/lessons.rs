@@ -7,10 +7,9 @@ use antiphon_kernel::{Job, State};
 use antiphon_planner::calibrate::{Attempt, Calibration};
 use antiphon_planner::catalog;
 use antiphon_planner::search::{self, Offer};
+use antiphon_planner::words;
 use antiphon_types::training::Framework;
 use antiphon_types::{Learned, Measured, ShapePlan};
-
-use crate::jobfile::framework;
 
 /// What a plan sees of the cluster.
 #[derive(Debug, Default)]
@@ -64,7 +63,8 @@ impl Lessons {
         let mut kinds: BTreeMap<(String, Framework), Vec<Attempt>> = BTreeMap::new();
         for (plan, measured) in jobs.filter_map(answered) {
             let gpu = catalog::accelerator(&plan.gpu_type);
-            let (Ok(gpu), Some(framework)) = (gpu, framework(&plan.framework)) else {
+            let (Ok(gpu), Some(framework)) = (gpu, words::word::<Framework>(&plan.framework))
+            else {
                 continue;
             };
             let kind = kinds.entry((gpu.name.clone(), framework)).or_default();

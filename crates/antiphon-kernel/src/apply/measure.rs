@@ -3,7 +3,7 @@
 
 use antiphon_types::{AttemptId, Checkpoint, Class, ExitClass, JobId, Millis, Number, Outcome};
 
-use crate::jobs::{AttemptRecord, Job, JobState, StopPhase};
+use crate::jobs::{AttemptRecord, Job, JobState};
 use crate::state::State;
 
 /// A job runs: how long the platform took to start it.
@@ -34,7 +34,7 @@ pub(super) fn settled(state: &mut State, id: JobId) {
 /// A checkpoint is durable: how long that took from when it was asked for, else from when its save began.
 pub(super) fn saved(state: &mut State, checkpoint: &Checkpoint) {
     let now = state.now;
-    let asked = asked_to_save(state.job_at(checkpoint.attempt.job));
+    let asked = state.job_at(checkpoint.attempt.job).checkpoint_wait();
     let span = asked.map_or(checkpoint.save, |asked| now.since(asked.0));
     // One that was found on a disk was not measured.
     if !span.is_zero() || asked.is_some() {
@@ -46,7 +46,7 @@ pub(super) fn saved(state: &mut State, checkpoint: &Checkpoint) {
 pub(super) fn waited_in_vain(state: &mut State, attempt: AttemptId) {
     let now = state.now;
     let job = state.job_at(attempt.job);
-    let Some((since, directive)) = asked_to_save(job) else {
+    let Some((since, directive, _)) = job.checkpoint_wait() else {
         return;
     };
     let mut directives = job.directives.iter();
@@ -92,25 +92,6 @@ const fn delay_of(class: Class) -> Number {
     match class {
         Class::Service | Class::Production => Number::DelayProduction,
         Class::Standard | Class::BestEffort => Number::DelayBestEffort,
-    }
-}
-
-/// When an attempt was asked to save and leave, and by which directive, where that is still waited for.
-fn asked_to_save(job: &Job) -> Option<(antiphon_types::Timestamp, antiphon_types::DirectiveId)> {
-    match &job.state {
-        JobState::Stopping {
-            since,
-            phase: StopPhase::CheckpointWait { directive, .. },
-            ..
-        } => Some((*since, *directive)),
-        JobState::Stopping { .. }
-        | JobState::Pending { .. }
-        | JobState::Starting { .. }
-        | JobState::Running { .. }
-        | JobState::Held { .. }
-        | JobState::Succeeded { .. }
-        | JobState::Failed { .. }
-        | JobState::Canceled { .. } => None,
     }
 }
 

@@ -6,13 +6,11 @@ mod batch;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use antiphon_kernel::{
-    AttemptRecord, FindingRecord, Job, JobState, StopPhase, pending_directives, replay_slot,
-};
+use antiphon_kernel::{AttemptRecord, FindingRecord, Job, pending_directives, replay_slot};
 use antiphon_signals::Context;
 use antiphon_types::{
     Ack, AckBody, AttemptId, Directive, DirectiveBody, DirectiveId, ExitClass, JobId, JobSpec,
-    Millis, Observation, Outcome, Role, Rule, Timestamp, Verdict,
+    Millis, Observation, Outcome, Role, Rule, Verdict,
 };
 use axum::Json;
 use axum::body::Bytes;
@@ -274,26 +272,6 @@ const fn is_false(is: &bool) -> bool {
     !*is
 }
 
-/// The directive that a job saves and leaves on, and until when it may.
-fn lease(job: &Job) -> Option<(DirectiveId, Timestamp)> {
-    match &job.state {
-        JobState::Stopping {
-            phase: StopPhase::CheckpointWait {
-                directive, until, ..
-            },
-            ..
-        } => Some((*directive, *until)),
-        JobState::Stopping { .. }
-        | JobState::Pending { .. }
-        | JobState::Starting { .. }
-        | JobState::Running { .. }
-        | JobState::Held { .. }
-        | JobState::Succeeded { .. }
-        | JobState::Failed { .. }
-        | JobState::Canceled { .. } => None,
-    }
-}
-
 fn reply(
     shared: &Shared,
     attempt: AttemptId,
@@ -304,11 +282,11 @@ fn reply(
     let state = shared.view.state();
     let now = now();
     let directives = state.job(attempt.job).map_or_else(Vec::new, |job| {
-        let lease = lease(job);
+        let lease = job.checkpoint_wait();
         let out = |directive: &Directive| {
             let out = DirectiveOut::of(directive, replay_slot(job, directive));
             match lease {
-                Some((id, ends)) if id == directive.id => out.with_lease(ends, now),
+                Some((_, id, ends)) if id == directive.id => out.with_lease(ends, now),
                 Some(_) | None => out,
             }
         };

@@ -3,15 +3,14 @@
 
 use antiphon_planner::search::{self, Choice, Found, Limits, Offer};
 use antiphon_planner::{Assumption, PlanError, ladder, profile, shapes};
-use antiphon_types::training::Framework;
 use antiphon_types::{Estimate, Millis, Rung, Shape, ShapePlan};
 
 use super::read::JobFileError;
 use super::train::TrainFile;
 use crate::lessons::Site;
 
-/// By how much a run takes less and longer than planned, in percent: nine of ten measured dense runs lie within the first pair,
-/// of those with experts within the second (`docs/reference/plan.md`).
+/// By how much a run takes less and longer than planned, in percent: the medians of nine tenths of the groups of measured dense
+/// runs lie within the first pair, of those with experts within the second (`docs/reference/plan.md`).
 const DENSE_PERCENT: (u64, u64) = (81, 131);
 const EXPERTS_PERCENT: (u64, u64) = (58, 171);
 
@@ -239,11 +238,6 @@ fn of_plan(error: &PlanError) -> JobFileError {
         what: format!("`{at}`: {error}"),
         help: error.help(),
     }
-}
-
-/// Whose habits a job is planned with, where attempts are to be told apart.
-pub(crate) fn framework(name: &str) -> Option<Framework> {
-    Framework::ALL.into_iter().find(|one| one.name() == name)
 }
 
 /// A plan in a sentence.

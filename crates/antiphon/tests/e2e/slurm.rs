@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::cluster_of_slurm::Cluster;
 use crate::server::{Server, python, root, wait};
+use crate::story::journal;
 
 fn serve(cluster: &Cluster) -> Server {
     let configuration = format!(
@@ -35,15 +36,6 @@ fn train(server: &Server, name: &str, head: &str, steps: u32, step_ms: u32) -> S
     );
     let path = server.write(&format!("{name}.toml"), &text);
     server.ok(&["submit", &path]).trim().to_owned()
-}
-
-fn journal(server: &Server, name: &str) -> Vec<Value> {
-    let text =
-        fs::read_to_string(server.dir().join(name).join("journal.jsonl")).unwrap_or_default();
-    // The last line may be one that is being written.
-    text.lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
 }
 
 fn until_steps(server: &Server, name: &str, steps: usize) {

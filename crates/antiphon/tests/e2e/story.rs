@@ -28,11 +28,13 @@ fn train(server: &Server, name: &str, head: &str, steps: u32, step_ms: u32) -> S
     server.ok(&["submit", &path]).trim().to_owned()
 }
 
-fn journal(server: &Server, name: &str) -> Vec<Value> {
+/// The steps that a trainer has written down, each as its line says.
+pub(crate) fn journal(server: &Server, name: &str) -> Vec<Value> {
     let text =
         fs::read_to_string(server.dir().join(name).join("journal.jsonl")).unwrap_or_default();
+    // The last line may be one that is being written.
     text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
 }
 
