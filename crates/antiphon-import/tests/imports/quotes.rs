@@ -111,7 +111,7 @@ proptest! {
             .output()
             .unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
-        let expected: String = words.iter().map(|word| word.replace("$(PET_NNODES)", "7") + "\0").collect();
+        let expected: String = words.iter().map(|word| word.replace("$$(", "\u{1}").replace("$(PET_NNODES)", "7").replace('\u{1}', "$(") + "\0").collect();
         let expected = if words.is_empty() { "\0".to_owned() } else { expected };
         prop_assert_eq!(printed, expected);
     }
