@@ -32,7 +32,7 @@ use crate::recovery::{ImageKeeper, LoadError, load};
 use crate::serve::{Limits, serve};
 use crate::signal_plane::SignalPlane;
 use crate::throughput::Throughput;
-use crate::tls::{Shown, TlsError, TlsFiles};
+use crate::tls::{self, Shown, TlsError, TlsFiles};
 use crate::tokens::{Allowance, Tokens};
 use crate::view::View;
 
@@ -327,6 +327,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     if !config.listen.ip().is_loopback() && config.tls.is_none() && !config.plain_to_others {
         return Err(StartError::NotLoopback(config.listen));
     }
+    // Before the state directory tells who the process is: a SIGHUP that nobody listens to would end it.
+    let hangups = config.tls.as_ref().and_then(|_| tls::hangups());
     let log: Arc<dyn Log> = Arc::new(SqliteLog::open(&config.state_dir)?);
     let listener = listen(config.listen).await?;
     let address = listener.local_addr().map_err(StartError::Http)?;
@@ -426,7 +428,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     let serving = tokio::spawn(async move {
         let watched = async {
             match certificate {
-                Some(shown) => shown.watch().await,
+                Some(shown) => shown.watch(hangups).await,
                 None => std::future::pending().await,
             }
         };

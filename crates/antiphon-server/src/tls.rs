@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::executor::chain;
@@ -111,8 +111,7 @@ impl Shown {
     }
 
     /// Reads the files again for as long as it is polled: when they have changed and are still again, and on SIGHUP.
-    pub(crate) async fn watch(self: Arc<Self>) {
-        let mut hangup = signal(SignalKind::hangup()).ok();
+    pub(crate) async fn watch(self: Arc<Self>, mut hangup: Option<Signal>) {
         let mut interval = tokio::time::interval(LOOK_EVERY);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = stamp(&self.files);
@@ -158,8 +157,13 @@ impl ResolvesServerCert for Shown {
     }
 }
 
+/// Listens to SIGHUP, which ends a process that does not: to be called before anybody can know the server's process.
+pub(crate) fn hangups() -> Option<Signal> {
+    signal(SignalKind::hangup()).ok()
+}
+
 /// The next SIGHUP, where they can be listened to.
-async fn next(hangup: &mut Option<tokio::signal::unix::Signal>) {
+async fn next(hangup: &mut Option<Signal>) {
     let heard = match hangup {
         Some(hangup) => hangup.recv().await,
         None => None,
