@@ -41,15 +41,17 @@ endif
 
 # The backend over a real Slurm of its own, whose packages are installed where that may be done (root, Debian); says
 # `skipped: ..` where not. One test after the other: each cluster is a dozen daemons.
-test-slurm: $(VENV)/quickstart
+test-slurm: $(VENV)/quickstart $(TORCH)/installed
 	cargo build --quiet --bin antiphon
 ifeq ($(NEXTEST),yes)
-	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo nextest run -p antiphon-backends -p antiphon \
+	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) ANTIPHON_TEST_TORCH=$(abspath $(TORCH)/bin/python) \
+		cargo nextest run -p antiphon-backends -p antiphon \
 		--all-features --no-capture -E 'test(slurm) + binary(slurm)'
 else
 	ANTIPHON_TEST_SLURM=1 cargo test -p antiphon-backends --all-features --test contract slurm -- --nocapture
 	ANTIPHON_TEST_SLURM=1 cargo test -p antiphon-backends --all-features --test slurm -- --nocapture --test-threads 1
-	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) cargo test -p antiphon --test e2e slurm -- --nocapture --test-threads 1
+	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) ANTIPHON_TEST_TORCH=$(abspath $(TORCH)/bin/python) \
+		cargo test -p antiphon --test e2e slurm -- --nocapture --test-threads 1
 endif
 
 # Everything that may go wrong around the scheduler, at seeds that stay the same; one that is new is among the tests.

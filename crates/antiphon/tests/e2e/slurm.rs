@@ -188,6 +188,69 @@ fn slurm_carries_a_gang_through_preemption_and_everybodys_death() {
     );
 }
 
+/// Submits real training on two nodes: torchrun on each, one rank under it.
+fn train_with_torch(server: &Server, torch: &str, name: &str, steps: u32) -> String {
+    let trainer = root().join("crates/antiphon/tests/e2e/ddp.py");
+    let torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=1"].map(str::to_owned);
+    let mut command = vec![torch.to_owned()];
+    command.extend(torchrun);
+    command.extend([trainer.display().to_string(), steps.to_string()]);
+    let text = format!(
+        "name = \"{name}\"\nclass = \"best-effort\"\n[resources]\ngpus = 16\nspan = \"leaf\"\n[run]\ncommand = {}\ngrace = \"60s\"\n\
+         [run.environment]\nPYTHONPATH = \"{}\"\n[checkpoint]\ndir = \"{name}\"\n",
+        serde_json::to_string(&command).unwrap(),
+        root().join("python").display(),
+    );
+    let path = server.write(&format!("{name}.toml"), &text);
+    server.ok(&["submit", &path]).trim().to_owned()
+}
+
+#[test]
+fn slurm_runs_pytorch_on_two_nodes_and_what_gave_way_ends_with_the_same_weights() {
+    let Ok(torch) = std::env::var("ANTIPHON_TEST_TORCH") else {
+        println!("skipped: ANTIPHON_TEST_TORCH names no Python with PyTorch");
+        return;
+    };
+    let Some(cluster) = Cluster::start(4, 2) else {
+        return;
+    };
+    let server = serve(&cluster);
+    let low = train_with_torch(&server, &torch, "low", 150);
+    until_steps(&server, "low", 10);
+    let high = server.submit(
+        "high",
+        "class = \"production\"\n[resources]\ngpus = 32",
+        "true",
+    );
+    server.wait_for(&high, "succeeded");
+    server.wait_for(&low, "succeeded");
+    // The same, and nobody comes in between.
+    let calm = train_with_torch(&server, &torch, "calm", 150);
+    server.wait_for(&calm, "succeeded");
+
+    let (lines, undisturbed) = (journal(&server, "low"), journal(&server, "calm"));
+    let steps: Vec<u64> = lines
+        .iter()
+        .map(|line| line["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, (1..=150).collect::<Vec<_>>());
+    let by: BTreeSet<&str> = lines
+        .iter()
+        .map(|line| line["attempt"].as_str().unwrap())
+        .collect();
+    assert_eq!(by.len(), 2, "{by:?}");
+    assert!(lines.iter().all(|line| line["world"] == 2));
+    let losses = |lines: &[Value]| -> Vec<f64> {
+        let loss = |line: &Value| line["loss"].as_f64().unwrap();
+        lines.iter().map(loss).collect()
+    };
+    let losses = (losses(&lines), losses(&undisturbed));
+    assert_eq!(losses.0, losses.1);
+    assert!(losses.0[149] < losses.0[0] / 2.0, "it has learned nothing");
+    let weights = |name: &str| fs::read_to_string(server.dir().join(name).join("weights")).unwrap();
+    assert_eq!(weights("low"), weights("calm"));
+}
+
 #[test]
 fn slurm_says_what_is_wrong_before_anything_starts() {
     let server = Server::start();
