@@ -1,5 +1,6 @@
 //! Slurm's commands, each under a time-out of its own: a dead controller holds them for half a minute. Judges no answer.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use super::SlurmError;
+use crate::local::command::{resolve, search_path};
 use crate::local::inherited;
 
 /// What a call says when the controller was not asked after all, or may have been without answering.
@@ -31,7 +33,10 @@ pub(super) async fn call(
     conf: Option<&Path>,
     limit: Duration,
 ) -> Result<String, SlurmError> {
-    let mut command = Command::new(program);
+    // A bare name would be looked for in the child, which then has to be forked with all of this server's memory: on two
+    // cores that cost as much as the command itself. One that is nowhere fails with its name below.
+    let path = resolve(program, "/", &search_path(&BTreeMap::new()));
+    let mut command = Command::new(path.unwrap_or_else(|_| program.into()));
     command
         .args(arguments)
         .env_clear()
