@@ -223,7 +223,7 @@ fn batch(options: &mut Options, spec: &mut TrainingSpec) -> Result<(), ImportErr
     Ok(())
 }
 
-/// Roles: the actor's GPUs are those of the job where all share them, and vLLM's come on top where they do not.
+/// Roles: the actor's GPUs are those that train; what does not share them comes on top.
 fn rollout(
     options: &mut Options,
     spec: &mut TrainingSpec,
@@ -239,29 +239,21 @@ fn rollout(
     let all = options.on("colocate_all_models")?;
     let with_reference = options.on("colocate_actor_ref")? || all;
     let shared = options.on("colocate_critic_reward")? || all;
-    let reward = role_of_reward(options, shared)?;
+    let (judged, reward) = role_of_reward(options)?;
     let engines = options.count_if_positive("vllm_num_engines")?;
     let tp = options.count("vllm_tensor_parallel_size")?.unwrap_or(1);
     let kl = options.number("init_kl_coef")?.unwrap_or(0.01);
     let has_critic = spec.task == Task::Ppo;
-    // Roles that have GPUs of their own count; all of them train or score at once.
-    let mut gpus = actor;
-    if !with_reference && kl > 0.0 {
-        gpus = gpus.saturating_add(reference);
-    }
-    if has_critic && !all {
-        gpus = gpus.saturating_add(critic);
-    }
-    gpus = gpus.saturating_add(reward);
-    if gpus > actor {
-        let effect = "roles have GPUs of their own; planned as if all of them shared all";
-        let warning = options.not_understood("actor_num_gpus_per_node", effect);
+    if judged && shared && has_critic && !all {
+        let effect =
+            "the reward model shares the critic's GPUs; planned as if it shared the actor's";
+        let warning = options.not_understood("colocate_critic_reward", effect);
         reading.warnings.push(warning);
     }
     let asynchronous = options.on("async_train")?;
     let apart = engines.map(|engines| engines.saturating_mul(tp));
     let apart = if all && !asynchronous { None } else { apart };
-    spec.layout.gpus = Some(gpus.saturating_add(apart.unwrap_or(0)));
+    spec.layout.gpus = Some(actor);
     let memory = options.permille("vllm_gpu_memory_utilization")?;
     let sleeps = options.on("vllm_enable_sleep")?;
     spec.rollout = Some(Rollout {
@@ -274,6 +266,10 @@ fn rollout(
         gpus: apart,
         asynchronous,
         reference: Some(kl > 0.0),
+        reward: Some(judged),
+        critic_gpus: (has_critic && !all).then_some(critic),
+        reference_gpus: (kl > 0.0 && !with_reference).then_some(reference),
+        reward_gpus: (judged && !shared).then_some(reward),
         memory_permille: engines.map(|_| memory.unwrap_or(950)),
         // vLLM sleeps only where it shares the others' GPUs.
         gives_back: Some(sleeps && all),
@@ -284,15 +280,11 @@ fn rollout(
     Ok(())
 }
 
-/// GPUs of a reward model that has its own.
-fn role_of_reward(options: &mut Options, shared: bool) -> Result<u64, ImportError> {
+/// Whether a model judges answers, and the GPUs that it is given where it shares none.
+fn role_of_reward(options: &mut Options) -> Result<(bool, u64), ImportError> {
     let nodes = options.count("reward_num_nodes")?.unwrap_or(1);
     let gpus = options.count("reward_num_gpus_per_node")?.unwrap_or(8);
     let remote = options.has("remote_rm_url") || options.has("agent_func_path");
     let local = options.text("reward_pretrain")?.is_some() && !remote;
-    Ok(if local && !shared {
-        nodes.saturating_mul(gpus)
-    } else {
-        0
-    })
+    Ok((local, nodes.saturating_mul(gpus)))
 }

@@ -92,8 +92,11 @@ pub(crate) fn training(
     transformers::arguments(&mut options, &mut launch, &mut spec, &defaults, reading)?;
     lengths(&mut options, &mut spec, trl)?;
     if matches!(spec.task, Task::Grpo | Task::Ppo) {
-        let rollout = rollout(&mut options, &spec)?;
+        let rollout = rollout(&mut options, &spec, reading)?;
         spec.batch.sequence_length = spec.batch.sequence_length.or(longest(&rollout));
+        // Its steps are updates, of which each batch of answers has as many as it is trained on.
+        let passes = rollout.passes.unwrap_or(1).max(1);
+        spec.length.steps = spec.length.steps.map(|steps| steps.div_ceil(passes));
         spec.rollout = Some(rollout);
     }
     // TRL's own loss has changed between versions: stated, or left to the plan.
@@ -239,7 +242,11 @@ pub(crate) fn longest(rollout: &Rollout) -> Option<u64> {
     )
 }
 
-fn rollout(options: &mut Options, spec: &TrainingSpec) -> Result<Rollout, ImportError> {
+fn rollout(
+    options: &mut Options,
+    spec: &TrainingSpec,
+    reading: &mut Reading<'_>,
+) -> Result<Rollout, ImportError> {
     let grpo = spec.task == Task::Grpo;
     let beta = options.number("beta")?;
     let answers = options.count("num_generations")?;
@@ -253,7 +260,15 @@ fn rollout(options: &mut Options, spec: &TrainingSpec) -> Result<Rollout, Import
     let server = options.text("vllm_mode")?.as_deref() == Some("server");
     let memory = options.permille("vllm_gpu_memory_utilization")?;
     let tp = options.count("vllm_tensor_parallel_size")?;
+    // How many GPUs the server has stands in its own command.
+    let served = (vllm && server).then(|| tp.unwrap_or(1));
+    if served.is_some() {
+        let effect = "answers are made by a server, which is started apart; planned with as many GPUs for it as its tensor parallelism";
+        let warning = options.not_understood("vllm_mode", effect);
+        reading.warnings.push(warning);
+    }
     Ok(Rollout {
+        gpus: served,
         answers: answers.or(grpo.then_some(8)),
         prompt_tokens: prompt,
         answer_tokens_max: longest.or(Some(if grpo { 256 } else { 53 })),

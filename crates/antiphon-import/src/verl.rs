@@ -44,10 +44,6 @@ const MATTERS: &[(&str, &str)] = &[
         "a critic of another model; planned of the actor's size",
     ),
     (
-        "reward_model.enable",
-        "a reward model beside the others; planned without in GRPO",
-    ),
-    (
         "trainer.critic_warmup",
         "only the critic is trained at first; planned with both",
     ),
@@ -307,6 +303,19 @@ fn rollout(
         let name = format!("{table}.gpu_memory_utilization");
         return Err(options.bad(&name, "a share of the GPU's memory, at most 1"));
     }
+    // A recipe that generates one step ahead has GPUs for that alone.
+    let hybrid = options
+        .flag("actor_rollout_ref.hybrid_engine")?
+        .unwrap_or(true);
+    let pool = |options: &mut Options, table: &str| -> Result<Option<u64>, ImportError> {
+        let nodes = options.count_if_positive(&format!("{table}.nnodes"))?;
+        let each = options.count_if_positive(&format!("{table}.n_gpus_per_node"))?;
+        Ok(each.map(|each| each.saturating_mul(nodes.unwrap_or(1))))
+    };
+    let generators = pool(options, "rollout")?.filter(|_| !hybrid);
+    let judged = options.on("reward_model.enable")?;
+    let own = options.on("reward_model.enable_resource_pool")?;
+    let reward = pool(options, "reward_model")?.filter(|_| judged && own);
     spec.rollout = Some(Rollout {
         prompts: Some(options.count("data.train_batch_size")?.unwrap_or(1024)),
         answers: Some(answers),
@@ -318,9 +327,13 @@ fn rollout(
                 .count(&format!("{table}.tensor_model_parallel_size"))?
                 .unwrap_or(2),
         ),
-        gpus: None,
-        asynchronous: false,
+        gpus: generators,
+        asynchronous: generators.is_some(),
         reference: Some(in_loss || in_reward),
+        reward: Some(judged),
+        critic_gpus: None,
+        reference_gpus: None,
+        reward_gpus: reward,
         memory_permille: Some(memory.unwrap_or(500)),
         gives_back: Some(
             options

@@ -332,5 +332,7 @@ pub fn in_flight(run: &Run, stage: u64) -> f64 {
         Schedule::ZeroBubbleH1 | Schedule::ZeroBubbleV => p.min(m),
         Schedule::ZeroBubbleH2 => (2.0 * p - 1.0).min(m),
         Schedule::DualPipe => (p + 1.0).min(m),
+        // DeepSeek's table: 2 p + 1 of a chunk, of which a stage has two.
+        Schedule::DualPipeV => (p + 0.5).min(m),
     }
 }

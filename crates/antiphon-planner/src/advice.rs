@@ -6,8 +6,10 @@ mod rules;
 
 use antiphon_types::training::TrainingSpec;
 
-use crate::plan::{self, Plan};
+use crate::cost;
+use crate::plan::Plan;
 use crate::profile::Frameworks;
+use crate::roles;
 use crate::search::{self, Offer};
 
 pub use rules::{Claim, claim};
@@ -77,17 +79,26 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// Steps of the whole run, where its length is known.
+    fn steps(&self) -> Option<f64> {
+        cost::steps(&self.spec.length, &self.plan.run, &self.plan.speed)
+    }
+
     /// Tokens of the whole run, where its length is known.
     fn tokens(&self) -> Option<f64> {
-        let steps = plan::steps(self.spec, &self.plan.run)?;
-        Some(steps as f64 * self.plan.speed.tokens)
+        Some(self.steps()? * self.plan.speed.tokens)
     }
 
     /// US dollars of the whole run, where length and price are known.
     fn usd(&self) -> Option<f64> {
         let usd_h = self.plan.machine.usd_h * search::held(&self.plan.run);
-        let steps = plan::steps(self.spec, &self.plan.run)? as f64;
+        let steps = self.steps()?;
         (usd_h > 0.0).then(|| steps * self.plan.speed.step_ms / 3.6e6 * usd_h)
+    }
+
+    /// GPUs of all roles.
+    fn gpus(&self) -> u64 {
+        self.plan.run.gpus + roles::apart(&self.plan.run)
     }
 
     /// Tokens a second of all GPUs.

@@ -9,6 +9,7 @@ use crate::checkpoint::{Checkpoint, Hazards, checkpoint};
 use crate::cost::{Cost, cost};
 use crate::memory::{self, Parts};
 use crate::plan::Plan;
+use crate::roles::{self, Role};
 
 /// The whole answer.
 #[derive(Debug, Clone, Serialize)]
@@ -21,8 +22,12 @@ pub struct Answer {
     pub parameters_trained: u64,
     /// GPU type.
     pub gpu_type: String,
-    /// GPUs.
+    /// GPUs of the job: those that train, and those of roles beside.
     pub gpus: u64,
+    /// What shares the GPUs that train: the policy alone, but for PPO and GRPO.
+    pub shared: Vec<&'static str>,
+    /// Roles with GPUs of their own.
+    pub roles: Vec<RoleAnswer>,
     /// Whose habits are assumed.
     pub framework: &'static str,
     /// Memory of the fullest GPU.
@@ -49,7 +54,7 @@ pub struct Answer {
     pub checkpoint: CheckpointAnswer,
     /// How the work is split.
     pub parallelism: Parallelism,
-    /// Whether it fits, a margin of 2 % or 1 GiB left free.
+    /// Whether all of it fits, a margin of 2 % or 1 GiB left free on each GPU.
     pub fits: bool,
     /// What rules the step, and what to do about it.
     pub bottleneck: String,
@@ -59,10 +64,27 @@ pub struct Answer {
     pub advice: Vec<AdviceAnswer>,
 }
 
+/// A role with GPUs of its own.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RoleAnswer {
+    /// `critic`, `reference`, `reward` or `rollout`.
+    pub name: &'static str,
+    /// Its GPUs.
+    pub gpus: u64,
+    /// Its tensor parallelism.
+    pub tp: u64,
+    /// What the driver shows on each.
+    pub peak_bytes: u64,
+    /// What a process can get.
+    pub usable_bytes: u64,
+    /// Whether it fits.
+    pub fits: bool,
+}
+
 /// The whole run.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct RunAnswer {
-    /// Optimizer steps.
+    /// Optimizer steps; rounds of generating and training, where a task has them.
     pub steps: f64,
     /// Tokens.
     pub tokens: f64,
@@ -232,7 +254,12 @@ impl Answer {
             parameters: run.model.parameters(),
             parameters_trained: run.trained.parameters,
             gpu_type: plan.machine.gpu.name.clone(),
-            gpus: run.gpus,
+            gpus: run.gpus + roles::apart(run),
+            shared: roles::shared(run)
+                .into_iter()
+                .map(roles::Part::name)
+                .collect(),
+            roles: plan.roles.iter().map(RoleAnswer::from).collect(),
             framework: run.profile.framework.name(),
             memory: MemoryAnswer::of(plan),
             step_ms: speed.step_ms,
@@ -265,10 +292,23 @@ impl Answer {
                 sequence_length: run.sequence,
                 recompute: recompute_name(&run.recompute),
             },
-            fits: plan.memory.fits,
+            fits: plan.fits(),
             bottleneck: speed.bottleneck.help(),
             reasons: plan.reasons(),
             advice: advice.iter().map(AdviceAnswer::from).collect(),
+        }
+    }
+}
+
+impl From<&Role> for RoleAnswer {
+    fn from(role: &Role) -> Self {
+        Self {
+            name: role.part.name(),
+            gpus: role.gpus,
+            tp: role.tp,
+            peak_bytes: bytes(role.device),
+            usable_bytes: bytes(role.usable),
+            fits: role.fits,
         }
     }
 }

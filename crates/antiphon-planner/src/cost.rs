@@ -3,6 +3,9 @@
 use antiphon_types::training::Length;
 
 use crate::checkpoint::{self, Checkpoint, Hazards};
+use crate::plan;
+use crate::roles;
+use crate::rollout;
 use crate::run::{Machine, Run};
 use crate::speed::Speed;
 
@@ -16,7 +19,7 @@ pub const SPOT_NOTICES_PER_NODE_HOUR: f64 = 0.05;
 /// What a whole run costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// Optimizer steps; steps that generate answers, where a task has them.
+    /// Optimizer steps; rounds of generating and training, where a task has them.
     pub steps: f64,
     /// Tokens of all steps.
     pub tokens: f64,
@@ -44,7 +47,7 @@ pub fn cost(
     saved: &Checkpoint,
 ) -> Option<Cost> {
     let steps = steps(length, run, speed)?;
-    let gpus = (run.gpus + run.rollout.gpus.unwrap_or(0)) as f64;
+    let gpus = (run.gpus + roles::apart(run)) as f64;
     let seconds = |waste: f64| START_S + steps * speed.step_ms / 1e3 / (1.0 - waste);
     let hours = seconds(saved.waste) / 3_600.0;
     let gpu_hours = gpus * hours;
@@ -70,7 +73,7 @@ pub fn cost(
     })
 }
 
-/// Steps of a run: as stated, or as its tokens or its examples fill them.
+/// Steps of a run, each as long as the planner's step: as stated, or as its tokens or its examples fill them.
 #[must_use]
 pub fn steps(length: &Length, run: &Run, speed: &Speed) -> Option<f64> {
     if let Some(steps) = length.steps {
@@ -80,11 +83,151 @@ pub fn steps(length: &Length, run: &Run, speed: &Speed) -> Option<f64> {
         return Some((tokens as f64 / speed.tokens).ceil());
     }
     let examples = length.examples? as f64 * length.epochs_permille.unwrap_or(1_000) as f64 / 1e3;
+    Some((examples / examples_a_step(run)).ceil())
+}
+
+/// Examples that a step uses up: prompts where answers are generated, else what its sequences hold.
+fn examples_a_step(run: &Run) -> f64 {
+    if plan::generates(run) {
+        return rollout::prompts(run);
+    }
     // Joined to full length, several examples make a sequence.
-    let in_one = if run.packing && run.mean_sequence > 0 {
-        run.sequence as f64 / run.mean_sequence as f64
+    let joined = if run.packing {
+        (run.sequence as f64 / run.example as f64).max(1.0)
     } else {
         1.0
     };
-    Some((examples / (run.global() as f64 * in_one)).ceil())
+    run.global() as f64 * joined
+}
+
+#[cfg(test)]
+mod tests {
+    use antiphon_types::training::{Batch, Framework, Model, Rollout, Task, TrainingSpec};
+
+    use super::*;
+    use crate::{catalog, profile, resolve, speed};
+
+    fn counted(change: impl Fn(&mut TrainingSpec)) -> f64 {
+        let machine = Machine::usual(catalog::accelerator("h100").unwrap());
+        let mut spec = TrainingSpec {
+            model: Model::Named("Qwen2.5-1.5B".into()),
+            framework: Some(Framework::Trl),
+            batch: Batch {
+                sequence_length: Some(4_096),
+                micro: Some(1),
+                accumulation: Some(64),
+                packing: Some(false),
+                ..Batch::default()
+            },
+            ..TrainingSpec::default()
+        };
+        spec.layout.gpus = Some(1);
+        change(&mut spec);
+        let (run, _) = resolve(&spec, &machine, profile::frameworks()).unwrap();
+        let speed = speed::speed(&run, &machine);
+        steps(&spec.length, &run, &speed).unwrap()
+    }
+
+    /// 512 answers to 64 prompts a step, of 1,024 tokens with their prompts, in batches of 64.
+    fn answers(spec: &mut TrainingSpec, task: Task) {
+        spec.task = task;
+        spec.rollout = Some(Rollout {
+            prompts: Some(64),
+            answers: Some(8),
+            prompt_tokens: Some(256),
+            answer_tokens: Some(768),
+            ..Rollout::default()
+        });
+        spec.batch.mean_length = Some(1_024);
+    }
+
+    #[test]
+    fn what_is_stated_wins_then_tokens_then_examples() {
+        let all = |spec: &mut TrainingSpec| {
+            spec.length.steps = Some(7);
+            spec.length.tokens = Some(4_096 * 64 * 9);
+            spec.length.examples = Some(64 * 11);
+        };
+        assert!((counted(all) - 7.0).abs() < 1e-9);
+        let without_steps = |spec: &mut TrainingSpec| {
+            all(spec);
+            spec.length.steps = None;
+        };
+        assert!((counted(without_steps) - 9.0).abs() < 1e-9);
+        let examples = |spec: &mut TrainingSpec| {
+            without_steps(spec);
+            spec.length.tokens = None;
+            spec.length.epochs_permille = Some(2_500);
+        };
+        // 27.5 steps: the last one is not full.
+        assert!((counted(examples) - 28.0).abs() < 1e-9);
+    }
+
+    /// Counted by mean length and batch, a step of PPO or GRPO took one batch of the eight that its answers make.
+    #[test]
+    fn a_step_that_generates_holds_all_its_answers() {
+        for task in [Task::Ppo, Task::Grpo] {
+            let tokens = counted(|spec| {
+                answers(spec, task);
+                spec.length.tokens = Some(512 * 1_024 * 10);
+            });
+            assert!((tokens - 10.0).abs() < 1e-9, "{task:?}: {tokens}");
+            // Examples are prompts: eight answers each.
+            let examples = counted(|spec| {
+                answers(spec, task);
+                spec.length.examples = Some(64 * 10);
+            });
+            assert!((examples - 10.0).abs() < 1e-9, "{task:?}: {examples}");
+        }
+    }
+
+    #[test]
+    fn answers_that_are_joined_or_trained_on_twice_are_the_same_answers() {
+        let joined = counted(|spec| {
+            answers(spec, Task::Grpo);
+            spec.batch.packing = Some(true);
+            spec.length.tokens = Some(512 * 1_024 * 10);
+        });
+        assert!((joined - 10.0).abs() < 1e-9, "{joined}");
+        let twice = counted(|spec| {
+            answers(spec, Task::Grpo);
+            spec.rollout.as_mut().unwrap().passes = Some(2);
+            spec.length.tokens = Some(512 * 1_024 * 10);
+        });
+        assert!((twice - 10.0).abs() < 1e-9, "{twice}");
+    }
+
+    /// Counted by mean length, a packed step held a quarter of its tokens; counted by sequences, one example in each.
+    #[test]
+    fn a_packed_step_is_full_and_holds_several_examples() {
+        let packed = |spec: &mut TrainingSpec| {
+            spec.batch.packing = Some(true);
+            spec.batch.mean_length = Some(1_024);
+        };
+        let tokens = counted(|spec| {
+            packed(spec);
+            spec.length.tokens = Some(4_096 * 64 * 10);
+        });
+        assert!((tokens - 10.0).abs() < 1e-9, "{tokens}");
+        let examples = counted(|spec| {
+            packed(spec);
+            spec.length.examples = Some(4 * 64 * 10);
+        });
+        assert!((examples - 10.0).abs() < 1e-9, "{examples}");
+    }
+
+    #[test]
+    fn a_pair_is_one_example_of_two_sequences() {
+        let pair = |spec: &mut TrainingSpec| spec.task = Task::Dpo;
+        let examples = counted(|spec| {
+            pair(spec);
+            spec.length.examples = Some(64 * 10);
+        });
+        assert!((examples - 10.0).abs() < 1e-9, "{examples}");
+        let tokens = counted(|spec| {
+            pair(spec);
+            spec.length.tokens = Some(2 * 4_096 * 64 * 10);
+        });
+        assert!((tokens - 10.0).abs() < 1e-9, "{tokens}");
+    }
 }

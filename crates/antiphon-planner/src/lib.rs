@@ -36,6 +36,7 @@ pub mod offload;
 pub mod parts;
 pub mod pipeline;
 pub mod rates;
+pub mod roles;
 pub mod rollout;
 pub mod score;
 pub mod speed;

@@ -3,10 +3,11 @@
 
 use antiphon_types::model::LayerKind;
 use antiphon_types::training::{
-    LossKernel, Offload, Optimizer, Place, Precision, Recompute, Sharding, Task,
+    LossKernel, Offload, Optimizer, Place, Precision, Recompute, Sharding,
 };
 
 use crate::activations::{self, in_flight};
+use crate::roles::{self, Part};
 use crate::run::{Machine, Run};
 use crate::states::{self, Parameters, States};
 
@@ -143,7 +144,7 @@ pub fn memory(run: &Run, machine: &Machine) -> Memory {
     let device = reserved + context(run, machine);
     let ranks = run.gpus.min(machine.node) as f64;
     let usable = machine.gpu.usable_gib * GIB;
-    let margin = (0.02 * usable).max(GIB).min(0.05 * usable);
+    let margin = margin(usable);
     let host = host * ranks;
     Memory {
         stage: at,
@@ -169,8 +170,29 @@ fn away(run: &Run, stage: u64) -> (f64, f64) {
     (states.host + host_activations(run, stage), states.disk)
 }
 
+/// Bytes that have to stay free: 2 % or 1 GiB, on small cards 5 %.
+#[must_use]
+pub fn margin(usable: f64) -> f64 {
+    (0.02 * usable).max(GIB).min(0.05 * usable)
+}
+
+/// Bytes of one micro-batch in the largest block, while it is computed.
+#[must_use]
+pub fn block(run: &Run) -> f64 {
+    let kinds = [LayerKind::Dense, LayerKind::Experts];
+    let used = kinds.into_iter().filter(|kind| match kind {
+        LayerKind::Dense => run.model.dense_layers() > 0 || run.model.experts.is_none(),
+        LayerKind::Experts => run.model.experts.is_some(),
+    });
+    used.map(|kind| {
+        let layer = activations::layer(run, kind);
+        layer.kept.max(layer.live)
+    })
+    .fold(0.0, f64::max)
+}
+
 /// The driver's context, and buffers of collectives.
-fn context(run: &Run, machine: &Machine) -> f64 {
+pub(crate) fn context(run: &Run, machine: &Machine) -> f64 {
     let context = if machine.gpu.architecture == "Ampere" {
         0.45
     } else {
@@ -230,11 +252,8 @@ fn each_moment(run: &Run, stage: u64, mut consider: impl FnMut(Phase, Parts)) {
     let (kept, live) = kept(run, stage);
     let reference = reference(run, &own);
     // A critic is as large as the actor and trained as it is; each has its turn.
-    let trained = if run.task == Task::Ppo && run.trained.full {
-        2.0
-    } else {
-        1.0
-    };
+    let critic = roles::shared(run).contains(&Part::Critic);
+    let trained = if critic { 2.0 } else { 1.0 };
     let workspace = run.profile.workspace_gib * GIB + dequantized(run);
     let beside = if run.rollout.gives_back == Some(true) {
         0.0
@@ -447,14 +466,12 @@ fn cached_copies(run: &Run, own: &Parameters) -> f64 {
     }
 }
 
+/// Models beside what is trained that only score: the reference, unless an adapter's base is it, and the reward model.
 fn reference(run: &Run, own: &Parameters) -> f64 {
-    let copies = match run.task {
-        _ if !run.trained.full => 0.0,
-        // Critic and reward model stand beside actor and reference.
-        Task::Ppo => 2.0,
-        _ if run.has_reference() => 1.0,
-        _ => 0.0,
-    };
+    let shared = roles::shared(run);
+    let reference = run.trained.full && (run.compares() || shared.contains(&Part::Reference));
+    let reward = shared.contains(&Part::Reward);
+    let copies = f64::from(u8::from(reference)) + f64::from(u8::from(reward));
     let shards = if run.sharding == Sharding::Zero3 {
         run.shards as f64
     } else {

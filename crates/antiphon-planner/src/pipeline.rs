@@ -17,7 +17,9 @@ pub struct Stage {
     pub weights: f64,
 }
 
-/// Seconds that a stage is idle in a step, by the closed form of its schedule: fill and drain.
+/// Seconds that a stage is idle in a step, by the closed form of its schedule: fill and drain. The update waits for all stages,
+/// since gradients are clipped by the norm of all: a schedule is never better than the wait of its last stage for the first pass
+/// (Qi 2023 takes even that away, by updating before the norm is known and mending it afterwards).
 #[must_use]
 pub fn bubble(schedule: Schedule, stages: f64, chunks: f64, average: Stage) -> f64 {
     if stages <= 1.0 {
@@ -29,14 +31,18 @@ pub fn bubble(schedule: Schedule, stages: f64, chunks: f64, average: Stage) -> f
         weights: w,
     } = average;
     let gaps = stages - 1.0;
+    // Where a stage has two chunks, the last one waits for passes of half a stage.
+    let first = gaps * f;
     match schedule {
         Schedule::Gpipe => gaps * (f + b),
         Schedule::OneForwardOneBackward => gaps * (f + b) / chunks.max(1.0),
         // Weight gradients are put off into the gaps. `b` holds both parts.
-        Schedule::ZeroBubbleH1 => gaps * (f + b - 2.0 * w).max(0.0),
-        Schedule::ZeroBubbleH2 => gaps * (f + b - 3.0 * w).max(0.0),
-        Schedule::ZeroBubbleV => 0.0,
-        // One forward and one backward chunk overlap, and a backward chunk follows.
-        Schedule::DualPipe => (stages / 2.0 - 1.0).max(0.0) * (f + 2.0 * b - 3.0 * w).max(0.0),
+        Schedule::ZeroBubbleH1 => (gaps * (f + b - 2.0 * w)).max(first),
+        Schedule::ZeroBubbleH2 => (gaps * (f + b - 3.0 * w)).max(first),
+        Schedule::ZeroBubbleV => first / 2.0,
+        // One forward and one backward chunk overlap, and a backward chunk follows. Both ends feed at once, so that the stage in
+        // the middle waits longest.
+        Schedule::DualPipe => (stages / 2.0 - 1.0).max(0.0) * (f + 2.0 * b - 3.0 * w).max(f),
+        Schedule::DualPipeV => gaps / 2.0 * (f + 2.0 * b - 3.0 * w).max(f),
     }
 }

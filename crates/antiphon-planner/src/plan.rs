@@ -8,6 +8,7 @@ use crate::calibrate::Calibration;
 use crate::error::PlanError;
 use crate::memory::{self, Memory};
 use crate::profile::Frameworks;
+use crate::roles::{self, Role};
 use crate::run::{Assumption, Machine, Run, resolve};
 use crate::speed::{self, Speed};
 
@@ -22,11 +23,19 @@ pub struct Plan {
     pub memory: Memory,
     /// How fast it is.
     pub speed: Speed,
+    /// What has GPUs of its own, and whether they do.
+    pub roles: Vec<Role>,
     /// What was left open, and what was taken.
     pub assumptions: Vec<Assumption>,
 }
 
 impl Plan {
+    /// Whether the GPUs that train do, and those of every role beside.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.memory.fits && self.roles.iter().all(|role| role.fits)
+    }
+
     /// The same with what was measured: time and memory by these factors.
     #[must_use]
     pub fn learned(self, factors: &Calibration) -> Self {
@@ -75,6 +84,7 @@ pub fn plan(
     }
     let speed = speed::speed(&run, machine);
     Ok(Plan {
+        roles: roles::roles(&run, machine),
         run,
         machine: machine.clone(),
         memory,
@@ -194,31 +204,6 @@ pub fn longest_sequence(run: &Run, machine: &Machine) -> u64 {
         }
     }
     fitting
-}
-
-/// Optimizer steps of the whole run, where its length is known.
-#[must_use]
-pub fn steps(spec: &TrainingSpec, run: &Run) -> Option<u64> {
-    let length = &spec.length;
-    let global = run.global() as f64;
-    length.steps.or_else(|| {
-        let samples = match (length.tokens, length.examples) {
-            (Some(tokens), _) => {
-                tokens as f64 / (run.mean_sequence * run.sequences_a_sample()) as f64
-            }
-            (None, Some(examples)) => {
-                let passes = length.epochs_permille.unwrap_or(1_000) as f64 / 1_000.0;
-                // Packing joins several examples to one sequence.
-                let joined = match (run.packing, spec.batch.mean_length) {
-                    (true, Some(mean)) => (run.sequence as f64 / mean as f64).max(1.0),
-                    _ => 1.0,
-                };
-                examples as f64 * passes / joined
-            }
-            (None, None) => return None,
-        };
-        Some((samples / global).ceil() as u64)
-    })
 }
 
 /// Whether a step has a generation in it.

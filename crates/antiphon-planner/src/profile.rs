@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use antiphon_types::model::Linear;
-use antiphon_types::training::{Framework, LossKernel, Optimizer, Precision, Sharding};
+use antiphon_types::training::{Framework, LossKernel, Optimizer, Precision, Schedule, Sharding};
 use serde::Deserialize;
 
 /// The habits of one framework, in the terms that memory and time are computed from.
@@ -28,6 +28,8 @@ pub struct Profile {
     pub abilities: Vec<Ability>,
     /// How its data-parallel ranks can share.
     pub shardings: Vec<Sharding>,
+    /// Orders of passes through a pipeline that it has.
+    pub schedules: Vec<Schedule>,
     /// Whether everything between blocks is computed again.
     pub recompute: bool,
     /// Whether what blocks hand on goes to host memory where all else is computed again.

@@ -2,11 +2,12 @@
 //! and the new weights travel to what generates.
 
 use antiphon_types::model::ModelShape;
-use antiphon_types::training::{Matmul, Task};
+use antiphon_types::training::Matmul;
 
 use crate::communication::Network;
 use crate::flops;
 use crate::kernels::{Kernels, Silicon};
+use crate::roles::{self, Part};
 use crate::run::{Machine, Run};
 
 /// Parts of the lengths of answers that one decode step is computed for.
@@ -66,37 +67,78 @@ pub fn answers(run: &Run) -> Answers {
     }
 }
 
-/// How many times weights move in a step of a run: answers over the batch.
+/// Prompts of a run's step.
 #[must_use]
-pub fn updates(run: &Run) -> f64 {
+pub fn prompts(run: &Run) -> f64 {
+    let rollout = &run.rollout;
+    let each = rollout.answers.unwrap_or(1).max(1) as f64;
+    rollout
+        .prompts
+        .map_or_else(|| (answers(run).count / each).max(1.0), |some| some as f64)
+}
+
+/// Batches that a step's answers make.
+#[must_use]
+pub fn batches(run: &Run) -> f64 {
     (answers(run).count / run.global() as f64).max(1.0)
 }
 
-/// GPUs that generate, and whether they do nothing else.
+/// Times that each answer is trained on.
 #[must_use]
-pub fn generators(run: &Run) -> (f64, bool) {
-    match run.rollout.gpus {
-        Some(gpus) if gpus > 0 => (gpus as f64, true),
-        _ => (run.gpus as f64, false),
-    }
+pub fn passes(run: &Run) -> f64 {
+    run.rollout.passes.unwrap_or(1).max(1) as f64
 }
 
-/// Passes over all answers without a gradient, in forward passes of the trained model: the old policy, the reference, and
-/// with a critic its values and the reward.
+/// GPUs that generate: their own, or those that train.
+#[must_use]
+pub fn generators(run: &Run) -> f64 {
+    roles::own(run, Part::Rollout).unwrap_or(run.gpus) as f64
+}
+
+/// Passes over all answers without a gradient that a step waits for, in forward passes on the GPUs that train: the old policy,
+/// and where they are there the critic's values, the reference and the reward. Models on GPUs of their own work at once.
 #[must_use]
 pub fn scoring_passes(run: &Run) -> f64 {
-    let reference = f64::from(run.rollout.reference.unwrap_or(run.task == Task::Ppo));
-    match run.task {
-        Task::Grpo => 1.0 + reference,
-        Task::Ppo => 3.0 + reference,
-        Task::Pretrain | Task::Sft | Task::Dpo | Task::Orpo | Task::Kto | Task::RewardModel => 0.0,
+    let mut here: f64 = 1.0;
+    let mut longest: f64 = 0.0;
+    for part in [Part::Critic, Part::Reference, Part::Reward] {
+        if !roles::has(run.task, &run.rollout, part) {
+            continue;
+        }
+        match roles::own(run, part) {
+            None => here += 1.0,
+            Some(gpus) => longest = longest.max(run.gpus as f64 / gpus as f64),
+        }
+    }
+    here.max(longest)
+}
+
+/// Trainings in one update, in those of the policy: a critic of its size doubles them, unless it trains on GPUs of its own.
+#[must_use]
+pub fn trainings(run: &Run) -> f64 {
+    if !roles::has(run.task, &run.rollout, Part::Critic) {
+        return 1.0;
+    }
+    match roles::own(run, Part::Critic) {
+        None => 2.0,
+        Some(gpus) => (run.gpus as f64 / gpus as f64).max(1.0),
     }
 }
 
-/// Trainings in one update, in those of the policy: a critic of its size doubles them.
+/// Tensor parallelism of generation on so many GPUs.
 #[must_use]
-pub fn trainings(run: &Run) -> f64 {
-    if run.task == Task::Ppo { 2.0 } else { 1.0 }
+pub fn engine_tp(run: &Run, machine: &Machine, gpus: u64) -> u64 {
+    let asked = run
+        .rollout
+        .tp
+        .unwrap_or_else(|| enough(&run.model, machine));
+    asked.clamp(1, gpus.max(1))
+}
+
+/// Bytes of keys and values of so many tokens, over all GPUs of an engine.
+#[must_use]
+pub fn cache_bytes(model: &ModelShape, tokens: f64) -> f64 {
+    2.0 * (model.cache_width() * model.layers) as f64 * tokens
 }
 
 /// Generation and new weights of one step.
@@ -111,8 +153,8 @@ pub fn rolled(
 ) -> Rolled {
     let answers = answers(run);
     let model = &run.model;
-    let (gpus, _) = generators(run);
-    let tp = (run.rollout.tp.unwrap_or_else(|| enough(model, machine)) as f64).min(gpus);
+    let gpus = generators(run);
+    let tp = engine_tp(run, machine, gpus as u64) as f64;
     let engines = (gpus / tp).max(1.0);
     let engine = Engine {
         model,
@@ -140,7 +182,8 @@ pub fn rolled(
 }
 
 /// The smallest tensor parallelism that leaves half of the memory to the cache.
-fn enough(model: &ModelShape, machine: &Machine) -> u64 {
+#[must_use]
+pub fn enough(model: &ModelShape, machine: &Machine) -> u64 {
     let weights = 2.0 * model.parameters() as f64;
     let half = machine.gpu.memory_gb * 0.5e9;
     ((weights / half).ceil() as u64).next_power_of_two()
@@ -183,7 +226,7 @@ impl Engine<'_> {
             let alive = at_once * (1.0 - at).powf(shape);
             let context = answers.prompt + at * answers.longest;
             // What finds no room in the cache waits, and is written later at the same rate.
-            let cache = 2.0 * (self.model.cache_width() * self.model.layers) as f64 * context;
+            let cache = cache_bytes(self.model, context);
             let fits = (self.room / cache).max(1.0);
             let rounds = (alive / fits).max(1.0);
             time += rounds * self.decode(alive.max(1.0).min(fits), cache);

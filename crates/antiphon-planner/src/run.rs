@@ -3,9 +3,8 @@
 
 use antiphon_types::model::{Linear, ModelShape};
 use antiphon_types::training::{
-    AttentionKernel, Batch, Framework, LossKernel, Matmul, Method, Model, Module, Offload,
-    Optimizer, Place, Precision, Quantization, Recompute, Rollout, Schedule, Sharding, Task,
-    TrainingSpec,
+    AttentionKernel, Framework, LossKernel, Matmul, Method, Model, Module, Offload, Optimizer,
+    Place, Precision, Quantization, Recompute, Rollout, Schedule, Sharding, Task, TrainingSpec,
 };
 
 use crate::catalog::{self, Accelerator};
@@ -117,6 +116,8 @@ pub struct Run {
     pub sequence: u64,
     /// Tokens of a sequence on average, in the terms that speed is told in.
     pub mean_sequence: u64,
+    /// Tokens of an example on average: less than a sequence's where several are joined.
+    pub example: u64,
     /// Whether sequences are joined to full length.
     pub packing: bool,
     /// Sequences of one forward pass.
@@ -203,16 +204,18 @@ impl Run {
         self.micro * self.accumulation * self.dp
     }
 
-    /// Whether a reference model is held beside the trained one.
+    /// Whether given answers are held against a reference model; of generated ones `roles` says so.
     #[must_use]
-    pub fn has_reference(&self) -> bool {
-        // The base under an adapter is the reference.
-        self.trained.full
-            && match self.task {
-                Task::Dpo | Task::Kto | Task::Ppo => true,
-                Task::Grpo => self.rollout.reference.unwrap_or(false),
-                Task::Pretrain | Task::Sft | Task::Orpo | Task::RewardModel => false,
-            }
+    pub const fn compares(&self) -> bool {
+        match self.task {
+            Task::Dpo | Task::Kto => true,
+            Task::Pretrain
+            | Task::Sft
+            | Task::Orpo
+            | Task::RewardModel
+            | Task::Ppo
+            | Task::Grpo => false,
+        }
     }
 }
 
@@ -249,14 +252,7 @@ pub fn resolve(
     }
     let trained = trained(&spec.method, &model, profile, &mut assumed);
     let layout = layout(spec, machine, profile, &model, &mut assumed)?;
-    let batch = batch(
-        &spec.batch,
-        &model,
-        layout.dp,
-        layout.pp,
-        profile,
-        &mut assumed,
-    )?;
+    let batch = batch(spec, &model, layout.dp, layout.pp, profile, &mut assumed)?;
 
     let optimizer = spec.optimizer.unwrap_or_else(|| {
         assume(
@@ -338,6 +334,7 @@ pub fn resolve(
         precision,
         sequence: batch.sequence,
         mean_sequence: batch.mean,
+        example: batch.example,
         packing: batch.packing,
         micro: batch.micro,
         accumulation: batch.accumulation,
@@ -680,19 +677,21 @@ const fn sharding_name(sharding: Sharding) -> &'static str {
 struct Counted {
     sequence: u64,
     mean: u64,
+    example: u64,
     packing: bool,
     micro: u64,
     accumulation: u64,
 }
 
 fn batch(
-    batch: &Batch,
+    spec: &TrainingSpec,
     model: &ModelShape,
     dp: u64,
     pp: u64,
     profile: &Profile,
     assumed: &mut Vec<Assumption>,
 ) -> Result<Counted, PlanError> {
+    let batch = &spec.batch;
     let sequence = batch.sequence_length.unwrap_or_else(|| {
         let taken = match model.max_positions {
             0 => 4_096,
@@ -743,9 +742,22 @@ fn batch(
         });
     }
     let packing = batch.packing.unwrap_or(profile.packing);
-    let mean = batch.mean_length.unwrap_or(sequence).min(sequence);
+    let example = batch.mean_length.unwrap_or(sequence).clamp(1, sequence);
+    let generates = matches!(spec.task, Task::Ppo | Task::Grpo);
+    // Examples that are said to be joined make full sequences. Tables that give a mean and say nothing of joining tell their
+    // speed in it; and a batch of answers counts answers, joined or not.
+    let joined = batch.packing == Some(true) && !generates;
+    let mean = if joined { sequence } else { example };
+    if packing && !generates && spec.length.examples.is_some() && batch.mean_length.is_none() {
+        assume(
+            assumed,
+            "examples",
+            "one for each sequence",
+            "sequences are packed and how long an example is is not said; where they are shorter, the tokens of the run say more",
+        );
+    }
     // Padded to the longest of a batch: lengths are spread about log-normally, and the cap is seldom reached.
-    let longest = (mean as f64 * profile.longest_of_mean) as u64;
+    let longest = (example as f64 * profile.longest_of_mean) as u64;
     Ok(Counted {
         sequence: if packing {
             sequence
@@ -753,6 +765,7 @@ fn batch(
             sequence.min(longest.max(1))
         },
         mean,
+        example,
         packing,
         micro,
         accumulation,

@@ -3,23 +3,25 @@
 //! and offloading; keeps the sequences of a step, so that the same model comes out.
 
 mod candidate;
+mod gang;
 mod offers;
 mod pareto;
 mod splits;
 mod stated;
 
-use antiphon_types::training::{Batch, Layout, Offload, Recompute, TrainingSpec};
+use antiphon_types::training::{Batch, Layout, Length, Offload, Recompute, TrainingSpec};
 
 use crate::calibrate::Calibration;
+use crate::cost;
 use crate::error::PlanError;
 use crate::memory::{self, Memory};
-use crate::plan;
 use crate::profile::Frameworks;
-use crate::rollout;
+use crate::roles::{self, Role};
 use crate::run::{Assumption, Machine, Run, resolve};
 use crate::speed::{self, Speed};
 use candidate::Search;
 
+pub use gang::{Gang, gang};
 pub use offers::offers;
 pub use stated::{stated, stated_on};
 
@@ -71,6 +73,8 @@ pub struct Choice {
     pub memory: Memory,
     /// How fast it is.
     pub speed: Speed,
+    /// What has GPUs of its own beside.
+    pub roles: Vec<Role>,
     /// Hours of the whole run, where its length is known.
     pub hours: Option<f64>,
     /// US dollars of the whole run, where its length and the price are known.
@@ -80,21 +84,23 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// A run on a machine, for so many steps where that is known.
+    /// A run on a machine, for so long where that is known.
     fn new(
         offer: usize,
         machine: &Machine,
         (run, memory, speed): (Run, Memory, Speed),
-        steps: Option<u64>,
+        length: &Length,
     ) -> Self {
         let usd_h = machine.usd_h * held(&run);
         let priced = usd_h > 0.0;
-        let hours = steps.map(|steps| steps as f64 * speed.step_ms / 3.6e6);
+        let steps = cost::steps(length, &run, &speed);
+        let hours = steps.map(|steps| steps * speed.step_ms / 3.6e6);
         Self {
             offer,
             hours,
             usd: hours.filter(|_| priced).map(|hours| hours * usd_h),
             usd_m_tokens: priced.then(|| usd_h * speed.step_ms / 3.6e6 / speed.tokens * 1e6),
+            roles: roles::roles(&run, machine),
             memory,
             speed,
             run,
@@ -120,10 +126,46 @@ impl Choice {
         self.speed.tokens / self.speed.step_ms * 1e3
     }
 
-    /// Its layout in words.
+    /// GPUs of all of it: those that train, and those of roles beside.
+    #[must_use]
+    pub fn gpus(&self) -> u64 {
+        self.run.gpus + roles::apart(&self.run)
+    }
+
+    /// Whether the GPUs that train do, and those of every role beside.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.memory.fits && self.roles.iter().all(|role| role.fits)
+    }
+
+    /// Its layout in words, with the roles beside.
     #[must_use]
     pub fn described(&self) -> String {
-        candidate::described(&self.run)
+        let mut text = candidate::described(&self.run);
+        if !self.roles.is_empty() {
+            text = format!("trainer on {}: {text}", self.run.gpus);
+        }
+        for role in &self.roles {
+            text += "; ";
+            text += &role.described();
+        }
+        text
+    }
+
+    /// What of it is too large.
+    #[must_use]
+    pub fn too_large(&self, offer: &Offer) -> String {
+        let gpu = &offer.gpu_type;
+        match self.roles.iter().find(|role| !role.fits) {
+            Some(role) if self.memory.fits => {
+                format!("nothing fits: on {gpu}, {}", role.described())
+            }
+            _ => format!(
+                "nothing fits as it stands: the nearest, {} {gpu}, needs {}",
+                self.run.gpus,
+                self.memory_in_words()
+            ),
+        }
     }
 
     /// What it needs of what a GPU has.
@@ -190,7 +232,7 @@ impl Found {
             choice.learned(&factors)
         };
         self.choices = self.choices.into_iter().map(told).collect();
-        self.choices.retain(|choice| choice.memory.fits);
+        self.choices.retain(Choice::fits);
         self.choices
             .sort_by(|a, b| b.tokens_per_s().total_cmp(&a.tokens_per_s()));
         if !self.choices.is_empty() {
@@ -217,9 +259,10 @@ pub fn search(
         return Ok(nothing("no GPUs are on offer".into(), Vec::new()));
     };
     let (base, assumptions) = base(spec, &first.machine, limits, frameworks)?;
+    let apart = roles::apart(&base);
     let mut search = Search::new(&base);
     for (index, offer) in offers.iter().enumerate() {
-        for gpus in splits::counts(offer, limits) {
+        for gpus in splits::counts(offer, limits, apart) {
             search.count(index, offer, gpus);
         }
     }
@@ -230,8 +273,7 @@ pub fn search(
             ..nothing(reason, assumptions)
         });
     }
-    let steps = plan::steps(spec, &base);
-    let best = pareto::front(&search.kept, offers, held(&base) - base.gpus as f64);
+    let best = pareto::front(&search.kept, offers, apart as f64);
     let mut choices: Vec<Choice> = best
         .iter()
         .map(|candidate| {
@@ -239,10 +281,20 @@ pub fn search(
             let run = search.run(candidate);
             let memory = memory::memory(&run, machine);
             let speed = speed::speed(&run, machine);
-            Choice::new(candidate.offer, machine, (run, memory, speed), steps)
+            Choice::new(candidate.offer, machine, (run, memory, speed), &spec.length)
         })
         .collect();
     choices.sort_by(|a, b| a.speed.step_ms.total_cmp(&b.speed.step_ms));
+    let too_large = choices
+        .first()
+        .map(|choice| choice.too_large(&offers[choice.offer]));
+    choices.retain(Choice::fits);
+    if let (Some(reason), true) = (too_large, choices.is_empty()) {
+        return Ok(Found {
+            counts: search.counts,
+            ..nothing(reason, assumptions)
+        });
+    }
     let (recommended, reason) = pareto::recommend(&choices, offers, limits);
     Ok(Found {
         choices,
@@ -253,11 +305,9 @@ pub fn search(
     })
 }
 
-/// GPUs that a run pays for: those that only generate count, too.
+/// GPUs that a run pays for: those of roles that share none with training count, too.
 pub(crate) fn held(run: &Run) -> f64 {
-    let (generators, apart) = rollout::generators(run);
-    let generates = plan::generates(run) && apart;
-    run.gpus as f64 + if generates { generators } else { 0.0 }
+    (run.gpus + roles::apart(run)) as f64
 }
 
 fn nothing(reason: String, assumptions: Vec<Assumption>) -> Found {
@@ -307,6 +357,12 @@ fn base(
             .max(limits.gpus_min)
             .max(8)
             .next_power_of_two();
+        // Every replica of the only count that is asked for gets as many.
+        let taken = if limits.gpus_min == limits.gpus_max {
+            taken.next_multiple_of(limits.gpus_min.max(1))
+        } else {
+            taken
+        };
         assumptions.push(Assumption {
             what: "global batch",
             taken: format!("{taken} sequences"),

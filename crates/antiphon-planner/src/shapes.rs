@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_types::training::{Place, Recompute, Sharding};
+use antiphon_types::training::{Place, Recompute, Schedule, Sharding};
 use antiphon_types::{Bytes, GpuAmount, Learned, Millis, Shape, ShapePlan, Span, UsdMicros};
 
+use crate::roles::{self, Part, Role};
 use crate::search::{Choice, Found, Limits, Offer};
 
 /// Shapes that a job file may have.
@@ -57,32 +58,66 @@ pub fn shapes(found: &Found, offers: &[Offer], limits: &Limits) -> Vec<(Shape, u
         .fold(0.0, f64::max);
     order
         .into_iter()
-        .map(|index| (shape(&found.choices[index], offers, fastest), index))
+        .map(|index| {
+            let choice = &found.choices[index];
+            let speed = (1_000.0 * choice.tokens_per_s() / fastest).round() as u32;
+            let shape = Shape {
+                speed: speed.clamp(1, 1_000),
+                ..of_command(choice, &offers[choice.offer])
+            };
+            (shape, index)
+        })
         .collect()
 }
 
-fn shape(choice: &Choice, offers: &[Offer], fastest: f64) -> Shape {
+/// The shape of what the command needs that trains: of all roles where it starts them all.
+#[must_use]
+pub fn of_command(choice: &Choice, offer: &Offer) -> Shape {
     let run = &choice.run;
-    let offer = &offers[choice.offer];
+    let gpus = roles::of_command(run);
+    // Groups of other roles are of other sizes.
+    let tp = if gpus == run.gpus { run.tp } else { 1 };
+    shape(offer, gpus, tp)
+}
+
+/// The shape of those that train alone.
+#[must_use]
+pub fn of_trainer(choice: &Choice, offer: &Offer) -> Shape {
+    shape(offer, choice.run.gpus, choice.run.tp)
+}
+
+/// The shape of a role beside.
+#[must_use]
+pub fn of_role(role: &Role, offer: &Offer) -> Shape {
+    shape(offer, role.gpus, role.tp)
+}
+
+fn shape(offer: &Offer, gpus: u64, tp: u64) -> Shape {
     let machine = &offer.machine;
     // What a job is planned to have inside a node or a fast link, it has to get there.
-    let span = if run.gpus <= machine.node {
+    let span = if gpus <= machine.node {
         Span::Node
-    } else if run.gpus <= machine.domain {
+    } else if gpus <= machine.domain {
         Span::NvlinkDomain
     } else {
         Span::Cluster
     };
-    let speed = (1_000.0 * choice.tokens_per_s() / fastest).round() as u32;
     Shape {
-        gpus: GpuAmount::from_gpus(u32::try_from(run.gpus).unwrap_or(u32::MAX)),
+        gpus: amount(gpus),
         gpu_type: Some(offer.gpu_type.clone()),
         partition: offer.partition.clone(),
         span,
-        tensor_parallel: if run.tp > 1 { run.tp as u32 } else { 0 },
-        speed: speed.clamp(1, 1_000),
+        tensor_parallel: if tp > 1 && gpus.is_multiple_of(tp) {
+            tp as u32
+        } else {
+            0
+        },
         ..Shape::default()
     }
+}
+
+fn amount(gpus: u64) -> GpuAmount {
+    GpuAmount::from_gpus(u32::try_from(gpus).unwrap_or(u32::MAX))
 }
 
 /// The plan of a choice, in integers.
@@ -92,7 +127,7 @@ pub fn plan_of(choice: &Choice, offer: &Offer) -> ShapePlan {
     let whole = |value: f64| value.round().clamp(0.0, 1e18) as u64;
     let bytes = |value: f64| Bytes::new(whole(value));
     ShapePlan {
-        gpus: GpuAmount::from_gpus(u32::try_from(run.gpus).unwrap_or(u32::MAX)),
+        gpus: amount(roles::of_command(run)),
         gpu_type: offer.gpu_type.clone(),
         partition: offer.partition.clone(),
         framework: run.profile.framework.name().to_owned(),
@@ -145,6 +180,23 @@ fn variables(choice: &Choice) -> BTreeMap<String, String> {
         if ranks > 1 {
             variables.insert(name, ranks.to_string());
         }
+    }
+    if run.pp > 1 {
+        let schedule = match run.schedule {
+            Schedule::Gpipe => "gpipe",
+            Schedule::OneForwardOneBackward => "1f1b",
+            Schedule::ZeroBubbleH1 => "zero-bubble-h1",
+            Schedule::ZeroBubbleH2 => "zero-bubble-h2",
+            Schedule::ZeroBubbleV => "zero-bubble-v",
+            Schedule::DualPipe => "dual-pipe",
+            Schedule::DualPipeV => "dual-pipe-v",
+        };
+        variables.insert("PIPELINE_SCHEDULE", schedule.to_owned());
+        variables.insert("PIPELINE_CHUNKS", run.chunks.to_string());
+    }
+    if let Some(engines) = choice.roles.iter().find(|role| role.part == Part::Rollout) {
+        variables.insert("ROLLOUT_GPUS", engines.gpus.to_string());
+        variables.insert("ROLLOUT_TENSOR_PARALLEL", engines.tp.to_string());
     }
     let away: Vec<&str> = [
         ("optimizer", run.offload.optimizer),

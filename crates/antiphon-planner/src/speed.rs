@@ -1,7 +1,7 @@
 //! Time of one optimizer step with its parts, what rules it, and what follows: tokens a second, MFU and HFU.
 
 use antiphon_types::model::LayerKind;
-use antiphon_types::training::{Matmul, Place, Sharding, Task};
+use antiphon_types::training::{Matmul, Place, Schedule, Sharding, Task};
 
 use crate::bottleneck::{Bottleneck, Dimension};
 use crate::communication::{Network, exposed};
@@ -11,6 +11,7 @@ use crate::kernels::{self, Constants, Kernels, Silicon};
 use crate::offload::{self, Offloaded};
 use crate::parts::Parts;
 use crate::pipeline::{self, Stage};
+use crate::roles;
 use crate::rollout;
 use crate::run::{Machine, Run};
 use crate::traffic::Traffic;
@@ -164,25 +165,26 @@ impl<'a> Step<'a> {
         let mut again = 1e3 * count * pace.again;
         let mut tokens = self.computer.tokens * run.cp as f64 * count * run.dp as f64;
         let mut gpus = run.gpus as f64;
+        // Times that a token is trained on, in a step.
+        let mut passes = 1.0;
         if matches!(run.task, Task::Ppo | Task::Grpo) {
-            let updates = rollout::updates(run) * rollout::trainings(run);
+            let batches = rollout::batches(run);
+            passes = rollout::passes(run);
+            let updates = batches * passes * rollout::trainings(run);
             parts = parts.times(updates);
             again *= updates;
-            tokens *= rollout::updates(run);
-            self.roll(&mut parts, machine, &pace, count * rollout::updates(run));
-            let (generators, apart) = rollout::generators(run);
-            if apart {
-                gpus += generators;
-            }
+            tokens *= batches;
+            self.roll(&mut parts, machine, &pace, count * batches);
+            gpus += roles::apart(run) as f64;
         }
         parts.jitter = parts.sum() * self.kernels.jitter * gpus.log2();
 
         let step_ms = parts.sum();
         let per_gpu = tokens / gpus;
-        let operations = flops::training(run, Convention::Causal);
+        let operations = passes * flops::training(run, Convention::Causal);
         let peak = self.computer.rates.peak;
         let tflops = operations * per_gpu / step_ms / 1e9;
-        let hardware = flops::training(run, Convention::Hardware);
+        let hardware = passes * flops::training(run, Convention::Hardware);
         Speed {
             step_ms,
             parts,
@@ -253,7 +255,12 @@ impl<'a> Step<'a> {
         let (forward, backward) = (passes.forward, passes.back());
 
         let tensor = self.traffic.tensor() * layers;
-        let expert = self.traffic.expert() * expert_layers;
+        let mut expert = self.traffic.expert() * expert_layers;
+        if matches!(run.schedule, Schedule::DualPipe | Schedule::DualPipeV) {
+            // One chunk's tokens travel while the other chunk computes: what the schedule was made for (DeepSeek-V3).
+            let computing = forward.gpu().min(backward.gpu());
+            expert = exposed(expert, computing, self.kernels.contention);
+        }
         let (around_f, around_b) =
             self.traffic
                 .context(layers, passes.forward.attention, passes.backward.attention);

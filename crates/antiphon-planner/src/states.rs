@@ -2,7 +2,7 @@
 //! share them. Rajbhandari 2020 (`ZeRO`); Dettmers 2022 (8-bit states), 2023 (NF4). Knows no activations.
 
 use antiphon_types::model::LayerKind;
-use antiphon_types::training::{Optimizer, Place, Precision, Quantization, Sharding};
+use antiphon_types::training::{Optimizer, Place, Precision, Quantization, Schedule, Sharding};
 
 use crate::run::Run;
 
@@ -37,9 +37,25 @@ impl Parameters {
     }
 }
 
-/// Parameters of a stage.
+/// Parameters of a stage; with both ends feeding the pipeline, those of the stage that mirrors it, too.
 #[must_use]
 pub fn parameters(run: &Run, stage: u64) -> Parameters {
+    let own = of_stage(run, stage);
+    if run.schedule != Schedule::DualPipe || run.pp == 1 {
+        return own;
+    }
+    let mirrored = of_stage(run, run.pp - 1 - stage);
+    Parameters {
+        matrices: own.matrices + mirrored.matrices,
+        experts: own.experts + mirrored.experts,
+        vectors: own.vectors + mirrored.vectors,
+        embedding: own.embedding + mirrored.embedding,
+        head: own.head + mirrored.head,
+        layers: own.layers + mirrored.layers,
+    }
+}
+
+fn of_stage(run: &Run, stage: u64) -> Parameters {
     let model = &run.model;
     let tp = run.tp as f64;
     let (mut matrices, mut experts, mut vectors) = (0.0, 0.0, 0.0);
@@ -250,8 +266,14 @@ fn trained_whole(run: &Run, own: &Parameters) -> States {
     let dense = own.dense();
     // Experts are copied less often, so fewer ranks share them.
     let expert_copies = (run.dp * run.cp * run.tp / (run.ep * run.expert_tp).max(1)).max(1);
-    let shards = run.shards as f64;
-    let expert_shards = (run.shards.min(expert_copies)) as f64;
+    // Both ends' copies of a stage share their states.
+    let both = if run.schedule == Schedule::DualPipe && run.pp > 1 {
+        2.0
+    } else {
+        1.0
+    };
+    let shards = both * run.shards as f64;
+    let expert_shards = both * run.shards.min(expert_copies) as f64;
     let split = |bytes: f64, shared: bool| {
         if shared {
             dense * bytes / shards + own.experts * bytes / expert_shards

@@ -1,6 +1,6 @@
 //! Traffic of each dimension of parallelism in a step, as far as work does not hide it.
 
-use antiphon_types::training::{Precision, Sharding};
+use antiphon_types::training::{Precision, Schedule, Sharding};
 
 use crate::communication::{Group, Network, exposed};
 use crate::compute::Times;
@@ -213,7 +213,16 @@ impl Traffic<'_> {
         let split = if run.sequence_parallel { run.tp } else { 1 } as f64;
         let bytes = 2.0 * self.tokens * run.model.hidden as f64 / split;
         let stride = (run.gpus / run.pp) as f64;
-        run.chunks as f64 * self.network.send(stride, bytes)
+        // In a V every stage is passed twice.
+        let visits = match run.schedule {
+            Schedule::ZeroBubbleV | Schedule::DualPipeV => 2.0,
+            Schedule::Gpipe
+            | Schedule::OneForwardOneBackward
+            | Schedule::ZeroBubbleH1
+            | Schedule::ZeroBubbleH2
+            | Schedule::DualPipe => run.chunks as f64,
+        };
+        visits * self.network.send(stride, bytes)
     }
 }
 

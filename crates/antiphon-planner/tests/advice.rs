@@ -153,9 +153,8 @@ fn a_larger_micro_batch_is_offered_with_the_same_step() {
     let (micro, accumulation) = [(2, 4), (4, 2), (8, 1)]
         .into_iter()
         .find(|(micro, accumulation)| {
-            told.sentence.starts_with(&format!(
-                "a micro-batch of {micro} with {accumulation} accumulations"
-            ))
+            told.sentence
+                .starts_with(&format!("a micro-batch of {micro}, {accumulation} times"))
         })
         .unwrap();
     assert_eq!(micro * accumulation, plan.run.micro * plan.run.accumulation);

@@ -7,13 +7,14 @@
 
 use antiphon_planner::ladder::ladder;
 use antiphon_planner::profile::{Ability, frameworks, habits};
+use antiphon_planner::roles::Part;
 use antiphon_planner::run::{Machine, Run, resolve};
-use antiphon_planner::search::{Found, Limits, Offer, search};
+use antiphon_planner::search::{Found, Gang, Limits, Offer, gang, search};
 use antiphon_planner::shapes::shapes;
 use antiphon_planner::{catalog, memory, speed};
 use antiphon_types::training::{
-    Batch, Framework, Layout, Length, Lora, LossKernel, Method, Model, Place, Recompute, Sharding,
-    Task, TrainingSpec,
+    Batch, Framework, Layout, Length, Lora, LossKernel, Method, Model, Place, Recompute, Rollout,
+    Schedule, Sharding, Task, TrainingSpec,
 };
 use antiphon_types::{Rung, Span};
 
@@ -74,16 +75,16 @@ fn fastest_of_all(spec: &TrainingSpec, machine: &Machine, gpus: u64) -> f64 {
                 }
                 let dp = gpus / (tp * pp * cp);
                 for chunks in [1, 2, 4, 8] {
-                    let interleaves = pp > 1
-                        && (global / dp).is_multiple_of(pp)
-                        && 32_u64.is_multiple_of(pp * chunks)
-                        && 32 > pp * chunks;
+                    let interleaves =
+                        pp > 1 && 32_u64.is_multiple_of(pp * chunks) && 32 > pp * chunks;
                     if !global.is_multiple_of(dp) || (chunks > 1 && !interleaves) {
                         continue;
                     }
                     for sharding in [Sharding::None, Sharding::Zero1] {
                         for micro in [1, 2, 4, 8] {
-                            if !(global / dp).is_multiple_of(micro) {
+                            let whole = (global / dp).is_multiple_of(micro);
+                            let groups = (global / dp / micro).is_multiple_of(pp);
+                            if !whole || (chunks > 1 && !groups) {
                                 continue;
                             }
                             for recompute in &again {
@@ -159,6 +160,11 @@ fn proposes_nothing_that_a_framework_cannot_do() {
                     "{framework:?} {ability:?}"
                 );
             }
+            assert!(
+                run.pp == 1 || profile.schedules.contains(&run.schedule),
+                "{framework:?} {:?}",
+                run.schedule
+            );
             let alone = run.dp * run.cp == 1;
             assert!(
                 alone || profile.shardings.contains(&run.sharding),
@@ -168,6 +174,90 @@ fn proposes_nothing_that_a_framework_cannot_do() {
             assert_eq!(run.global(), 64, "{framework:?}");
             assert_eq!(run.gpus, run.dp * run.tp * run.pp * run.cp, "{framework:?}");
         }
+    }
+}
+
+/// The fastest layout of so many GPUs by a framework with these orders of passes alone.
+fn fastest_with(
+    model: &str,
+    framework: Framework,
+    schedules: Option<&str>,
+    gpus: u64,
+) -> antiphon_planner::search::Choice {
+    let spec = TrainingSpec {
+        layout: Layout::default(),
+        ..spec(model, framework, 128)
+    };
+    let known = schedules.map_or_else(frameworks, |schedules| {
+        let compiled = include_str!("../catalog/frameworks.toml");
+        let mut tables: toml::Table = toml::from_str(compiled).unwrap();
+        let names = schedules.split(' ').map(toml::Value::from).collect();
+        let table = tables[framework.name()].as_table_mut().unwrap();
+        table.insert("schedules".into(), toml::Value::Array(names));
+        let parsed = antiphon_planner::profile::parse(&tables.to_string()).unwrap();
+        Box::leak(Box::new(parsed))
+    });
+    let found = search(
+        &spec,
+        &[offer("A100-80GB", gpus)],
+        &limits(gpus, gpus),
+        known,
+    )
+    .unwrap();
+    found.choices.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_pipeline_without_bubbles_is_taken_where_a_framework_has_it() {
+    let (model, framework) = ("Llama-3.1-70B", Framework::Torchtitan);
+    let plain = fastest_with(model, framework, Some("one-forward-one-backward"), 64);
+    let known = fastest_with(model, framework, None, 64);
+    assert!(
+        known.speed.step_ms <= plain.speed.step_ms,
+        "{} after {}",
+        known.speed.step_ms,
+        plain.speed.step_ms
+    );
+    let only = fastest_with(model, framework, Some("zero-bubble-v"), 64);
+    assert!(only.run.pp == 1 || only.run.schedule == Schedule::ZeroBubbleV);
+}
+
+#[test]
+fn both_ends_at_once_are_proposed_where_a_table_says_so() {
+    let choice = fastest_with(
+        "Llama-3.1-405B",
+        Framework::Megatron,
+        Some("dual-pipe"),
+        512,
+    );
+    assert!(
+        choice.run.pp > 1 && choice.run.schedule == Schedule::DualPipe,
+        "{}",
+        choice.described()
+    );
+    assert!(
+        choice.described().contains("DualPipe"),
+        "{}",
+        choice.described()
+    );
+    assert!(choice.run.accumulation >= 2 * choice.run.pp);
+}
+
+#[test]
+fn both_ends_at_once_hold_each_weight_twice() {
+    let run = |schedule| {
+        let mut spec = spec("Llama-3.1-8B", Framework::Megatron, 32);
+        spec.layout.gpus = Some(8);
+        spec.layout.pp = Some(8);
+        spec.layout.schedule = Some(schedule);
+        run_of(&spec, &offer("H100", 8).machine)
+    };
+    let weights = |schedule, stage| antiphon_planner::states::states(&run(schedule), stage).weights;
+    for stage in 0..8 {
+        let both = weights(Schedule::OneForwardOneBackward, stage)
+            + weights(Schedule::OneForwardOneBackward, 7 - stage);
+        let dual = weights(Schedule::DualPipe, stage);
+        assert!((dual - both).abs() < 1.0, "{stage}: {dual} of {both}");
     }
 }
 
@@ -286,6 +376,90 @@ fn every_task_and_method_is_searched() {
             );
         }
     }
+}
+
+#[test]
+fn a_count_that_divides_no_node_is_looked_at_where_it_is_asked_for() {
+    let spec = spec("Llama-3.2-3B", Framework::Transformers, 48);
+    let found = found(&spec, &[offer("H100", 8)], &limits(6, 6));
+    assert_eq!(found.choices[found.recommended.unwrap()].run.gpus, 6);
+}
+
+/// GRPO of 7B with roles of these sizes on so many H100.
+fn roles_of(gang_of: &Gang, task: Task, gpus: (u64, u64)) -> Found {
+    let spec = TrainingSpec {
+        task,
+        rollout: Some(Rollout {
+            answers: Some(8),
+            prompt_tokens: Some(512),
+            ..Rollout::default()
+        }),
+        ..spec("Qwen2.5-7B", Framework::OpenRlhf, 128)
+    };
+    let offers = [offer("H100", 64)];
+    let limits = limits(gpus.0, gpus.1);
+    gang(&spec, gang_of, true, (&offers, &limits), frameworks()).unwrap()
+}
+
+#[test]
+fn a_gang_shares_the_gpus_out_among_its_roles() {
+    let open = Gang {
+        trainer: None,
+        own: vec![(Part::Rollout, None)],
+    };
+    let found = roles_of(&open, Task::Grpo, (1, 16));
+    let best = &found.choices[found.recommended.unwrap()];
+    assert!(best.gpus() <= 16 && best.roles.len() == 1);
+    assert_eq!(best.gpus(), best.run.gpus + best.roles[0].gpus);
+    assert!(best.roles[0].gpus.is_multiple_of(best.roles[0].tp));
+    for choice in &found.choices {
+        assert!(
+            choice.fits() && choice.gpus() <= 16,
+            "{}",
+            choice.described()
+        );
+        assert_eq!(choice.run.global(), 128);
+    }
+    // Several ways to share the GPUs out stand beside each other.
+    let ways: std::collections::BTreeSet<_> = found
+        .choices
+        .iter()
+        .map(|choice| (choice.run.gpus, choice.roles[0].gpus))
+        .collect();
+    assert!(ways.len() > 3, "{ways:?}");
+}
+
+#[test]
+fn what_a_gang_states_stays() {
+    let stated = Gang {
+        trainer: Some(4),
+        own: vec![
+            (Part::Critic, Some(4)),
+            (Part::Reward, Some(1)),
+            (Part::Rollout, Some(2)),
+        ],
+    };
+    let found = roles_of(&stated, Task::Ppo, (1, 8));
+    let best = &found.choices[found.recommended.unwrap()];
+    let sizes: Vec<_> = best
+        .roles
+        .iter()
+        .map(|role| (role.part, role.gpus))
+        .collect();
+    assert_eq!(best.run.gpus, 4);
+    assert_eq!(
+        sizes,
+        [(Part::Critic, 4), (Part::Reward, 1), (Part::Rollout, 2)]
+    );
+    // The reference has no role, so it stands beside the policy.
+    assert!(antiphon_planner::roles::shared(&best.run).contains(&Part::Reference));
+    let tight = Gang {
+        own: vec![(Part::Critic, Some(1)), (Part::Rollout, Some(2))],
+        ..stated
+    };
+    let found = roles_of(&tight, Task::Ppo, (1, 8));
+    assert_eq!(found.recommended, None);
+    assert!(found.reason.contains("critic on 1 GPU"), "{}", found.reason);
 }
 
 #[test]

@@ -55,6 +55,7 @@ prop_compose! {
         asynchronous in any::<bool>(),
         schedule in prop::sample::select(vec![
             Schedule::Gpipe, Schedule::OneForwardOneBackward, Schedule::ZeroBubbleH1, Schedule::ZeroBubbleV, Schedule::DualPipe,
+            Schedule::DualPipeV,
         ]),
     ) -> TrainingSpec {
         let (tp, pp, cp, dp) = (1 << tp, 1 << pp, 1 << cp, 1_u64 << replicas);

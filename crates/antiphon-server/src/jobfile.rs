@@ -7,6 +7,7 @@ mod estimate;
 mod form;
 mod plan;
 mod read;
+mod roles;
 mod secrets;
 mod shape;
 mod spec;

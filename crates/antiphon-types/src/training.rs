@@ -261,7 +261,7 @@ pub struct Batch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Layout {
-    /// GPUs of the job.
+    /// GPUs that train; those of roles that share none with training come on top ([`Rollout`]).
     pub gpus: Option<u64>,
     /// What data-parallel ranks share.
     pub sharding: Option<Sharding>,
@@ -315,6 +315,8 @@ pub enum Schedule {
     ZeroBubbleV,
     /// Both ends feed the pipeline; weights are held twice.
     DualPipe,
+    /// The same cut in half: two chunks a stage in the form of a V, weights held once.
+    DualPipeV,
 }
 
 /// Which activations are computed again in the backward pass.
@@ -507,17 +509,17 @@ impl Framework {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Length {
-    /// Optimizer steps.
+    /// Optimizer steps; where answers are generated, rounds of generating and training.
     pub steps: Option<u64>,
     /// Tokens.
     pub tokens: Option<u64>,
-    /// Examples in the data.
+    /// Examples in the data; where answers are generated, prompts.
     pub examples: Option<u64>,
     /// Thousandths of a pass over them.
     pub epochs_permille: Option<u64>,
 }
 
-/// How answers are generated.
+/// How answers are generated, and which of the models around that have GPUs of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rollout {
@@ -539,6 +541,14 @@ pub struct Rollout {
     pub asynchronous: bool,
     /// Whether answers are held against a reference model.
     pub reference: Option<bool>,
+    /// Whether a reward model judges answers; a program that does takes no GPU.
+    pub reward: Option<bool>,
+    /// GPUs of the critic alone; none where it shares those that train.
+    pub critic_gpus: Option<u64>,
+    /// GPUs of the reference model alone; none where it shares those that train.
+    pub reference_gpus: Option<u64>,
+    /// GPUs of the reward model alone; none where it shares those that train.
+    pub reward_gpus: Option<u64>,
     /// Share of a GPU's memory that generation may take, in thousandths.
     pub memory_permille: Option<u64>,
     /// Whether generation gives its memory back while weights are trained on the same GPUs.

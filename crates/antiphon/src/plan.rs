@@ -65,7 +65,7 @@ pub(crate) fn run(target: &Target, args: &PlanArgs) -> Result<ExitCode, Failure>
     } else {
         print(&told);
     }
-    Ok(if plan.memory.fits {
+    Ok(if plan.fits() {
         ExitCode::SUCCESS
     } else {
         Exit::Refused.into()

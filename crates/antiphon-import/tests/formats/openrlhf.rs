@@ -15,28 +15,31 @@ fn options_become_what_they_mean() {
             batch.global: 64
             batch.micro: 1
         --advantage_estimator group_norm --n_samples_per_prompt 8 --init_kl_coef 0
-            layout.gpus: 8
             rollout.answers: 8
             rollout.reference: false
             task: "grpo"
+            rollout.critic_gpus: not stated
+            rollout.reference_gpus: not stated
         --colocate_all_models --vllm_num_engines 4 --vllm_tensor_parallel_size 2
-            layout.gpus: 8
             rollout.memory_permille: 950
             rollout.tp: 2
+            rollout.critic_gpus: not stated
+            rollout.reference_gpus: not stated
         --colocate_actor_ref --actor_num_gpus_per_node 4 --critic_num_gpus_per_node 4 --vllm_num_engines 2
-            layout.gpus: 10
+            layout.gpus: 4
+            rollout.critic_gpus: 4
             rollout.gpus: 2
             rollout.memory_permille: 950
             rollout.tp: 1
-            warning[not-understood]: `run.sh`, line 1: `actor_num_gpus_per_node: 4` is not understood: roles have GPUs of their own; planned as if all of them shared all
+            rollout.reference_gpus: not stated
         --async_train --vllm_num_engines 8
-            layout.gpus: 32
             rollout.asynchronous: true
             rollout.gpus: 8
             rollout.memory_permille: 950
             rollout.tp: 1
         --reward_pretrain a/rm --reward_num_gpus_per_node 2
-            layout.gpus: 26
+            rollout.reward: true
+            rollout.reward_gpus: 2
         --adam_offload --gradient_checkpointing
             offload.optimizer: "cpu"
             recompute: "full"
@@ -93,11 +96,14 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.critic_gpus: not stated
             rollout.gives_back: not stated
             rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.reference_gpus: not stated
+            rollout.reward: not stated
             rollout.scoring_offload: not stated
             rollout.trained_offload: not stated
         sft --pretrain_mode
@@ -107,11 +113,14 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.critic_gpus: not stated
             rollout.gives_back: not stated
             rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.reference_gpus: not stated
+            rollout.reward: not stated
             rollout.scoring_offload: not stated
             rollout.trained_offload: not stated
         dpo --max_len 2048
@@ -120,11 +129,14 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.critic_gpus: not stated
             rollout.gives_back: not stated
             rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.reference_gpus: not stated
+            rollout.reward: not stated
             rollout.scoring_offload: not stated
             rollout.trained_offload: not stated
         kto
@@ -134,11 +146,14 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.critic_gpus: not stated
             rollout.gives_back: not stated
             rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.reference_gpus: not stated
+            rollout.reward: not stated
             rollout.scoring_offload: not stated
             rollout.trained_offload: not stated
         rm
@@ -148,11 +163,14 @@ fn commands_name_the_task() {
             rollout.answer_tokens_max: not stated
             rollout.answers: not stated
             rollout.asynchronous: not stated
+            rollout.critic_gpus: not stated
             rollout.gives_back: not stated
             rollout.passes: not stated
             rollout.prompt_tokens: not stated
             rollout.prompts: not stated
             rollout.reference: not stated
+            rollout.reference_gpus: not stated
+            rollout.reward: not stated
             rollout.scoring_offload: not stated
             rollout.trained_offload: not stated
     "#]]

@@ -124,10 +124,12 @@ fn commands_and_scripts_name_the_task() {
             rollout.answer_tokens_max: 256
             rollout.answers: 8
             rollout.asynchronous: false
+            rollout.gpus: 1
             rollout.passes: 2
             rollout.reference: false
             task: "grpo"
             batch.sequence_length: not stated
+            warning[not-understood]: `run.sh`, line 1: `vllm_mode: server` is not understood: answers are made by a server, which is started apart; planned with as many GPUs for it as its tensor parallelism
         trl rloo
             rollout.answer_tokens_max: 256
             rollout.answers: 8

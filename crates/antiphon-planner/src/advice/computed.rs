@@ -64,6 +64,14 @@ impl Other {
     /// `saves 9.1 GiB a GPU (62.0 instead of 71.1), which makes it fit, and costs 3 % of the tokens a second`.
     fn told(&self, asked: &Asked) -> String {
         let saved = self.effect.memory_bytes / GIB;
+        let speed = 100.0 * self.effect.speed;
+        let changes = if speed > 0.0 { "gains" } else { "costs" };
+        let faster =
+            (speed.abs() >= 0.5).then(|| format!("{changes} {:.0} % tokens a second", speed.abs()));
+        // The worst moment may be another one, so that nothing changes.
+        if let (Some(faster), true) = (&faster, saved.abs() < 0.05) {
+            return format!("{faster} and takes no more memory");
+        }
         let memory = format!(
             "{} {:.1} GiB a GPU ({:.1} instead of {:.1}){}",
             if saved >= 0.0 { "saves" } else { "takes" },
@@ -76,15 +84,9 @@ impl Other {
                 ""
             }
         );
-        let speed = 100.0 * self.effect.speed;
-        if speed.abs() < 0.5 {
-            format!("{memory} at the same speed")
-        } else {
-            format!(
-                "{memory} and {} {:.0} % tokens a second",
-                if speed > 0.0 { "gains" } else { "costs" },
-                speed.abs()
-            )
+        match faster {
+            None => format!("{memory} at the same speed"),
+            Some(faster) => format!("{memory} and {faster}"),
         }
     }
 }
@@ -251,7 +253,7 @@ fn larger(asked: &Asked) -> Option<Advice> {
         .max_by(|(a, _), (b, _)| a.effect.speed.total_cmp(&b.effect.speed))
         .map(|(other, micro)| {
             let sentence = format!(
-                "a micro-batch of {micro} with {} accumulations, so the same step, {}",
+                "a micro-batch of {micro}, {} times, so the same step, {}",
                 each / micro,
                 other.told(asked)
             );
@@ -344,7 +346,7 @@ fn lora(asked: &Asked) -> Option<Advice> {
         precision: None,
         ..with_batch(asked)
     };
-    let found = here(asked, &spec, 1, plan.run.gpus)?;
+    let found = here(asked, &spec, 1, asked.gpus())?;
     let fewest = fewest(found)?;
     let share = 1.0 / fewest.speed.tokens_per_s_per_gpu / asked.gpu_seconds();
     if share > 1.0 && plan.memory.fits {
@@ -359,7 +361,7 @@ fn lora(asked: &Asked) -> Option<Advice> {
     let sentence = format!(
         "LoRA (rank {}) instead of training all weights fits on {} {} at {:.0} % of the cost, with {:.1} GiB on each; whether an adapter is enough, only evaluation tells",
         fewest.run.trained.rank,
-        gpus(fewest.run.gpus),
+        gpus(fewest.gpus()),
         plan.machine.gpu.name,
         100.0 * share,
         fewest.memory.device / GIB,
@@ -372,7 +374,7 @@ fn fewest(choices: Vec<Choice>) -> Option<Choice> {
     let offloads = |choice: &Choice| choice.run.offload != Offload::default();
     choices.into_iter().min_by(|a, b| {
         (offloads(a).cmp(&offloads(b)))
-            .then(a.run.gpus.cmp(&b.run.gpus))
+            .then(a.gpus().cmp(&b.gpus()))
             .then(a.speed.step_ms.total_cmp(&b.speed.step_ms))
     })
 }
@@ -383,16 +385,25 @@ fn more(asked: &Asked) -> Option<Advice> {
     if plan.memory.fits {
         return None;
     }
-    let found = here(asked, &with_batch(asked), plan.run.gpus, plan.run.gpus * 8)?;
+    let found = here(asked, &with_batch(asked), asked.gpus(), asked.gpus() * 8)?;
     let fewest = fewest(found)?;
     let effect = Effect {
         makes_fit: true,
         memory_bytes: plan.memory.device - fewest.memory.device,
         ..Effect::default()
     };
+    // What a node has of it is not always known, and then not checked.
+    let host = if fewest.memory.host > 0.0 {
+        format!(
+            " and {:.0} GiB of host memory on a node",
+            fewest.memory.host / GIB
+        )
+    } else {
+        String::new()
+    };
     let sentence = format!(
-        "it fits on {} {} as {}, with {:.1} GiB on each",
-        gpus(fewest.run.gpus),
+        "it fits on {} {} as {}, with {:.1} GiB on each{host}",
+        gpus(fewest.gpus()),
         plan.machine.gpu.name,
         fewest.described(),
         fewest.memory.device / GIB,
@@ -409,8 +420,8 @@ fn cheaper(asked: &Asked) -> Option<Advice> {
     }
     let own = usd_h * asked.gpu_seconds() / 3_600.0 * 1e6;
     let limits = Limits {
-        gpus_min: (plan.run.gpus / 2).max(1),
-        gpus_max: plan.run.gpus * 2,
+        gpus_min: (asked.gpus() / 2).max(1),
+        gpus_max: asked.gpus() * 2,
         ..Limits::default()
     };
     let found = search(&with_batch(asked), asked.offers, &limits, asked.frameworks).ok()?;
@@ -421,10 +432,16 @@ fn cheaper(asked: &Asked) -> Option<Advice> {
         .filter_map(|choice| Some((choice, choice.usd_m_tokens?)))
         .min_by(|a, b| a.1.total_cmp(&b.1))?;
     let saved = 1.0 - price / own;
-    if saved < 0.05 && plan.memory.fits {
+    let faster = choice.tokens_per_s() / asked.tokens_per_s();
+    // Where the plan does not fit, another type has to be of use: neither several times as dear nor as slow.
+    let of_use = if plan.memory.fits {
+        saved >= 0.05
+    } else {
+        saved > -0.5 && faster > 0.5
+    };
+    if !of_use {
         return None;
     }
-    let faster = choice.tokens_per_s() / asked.tokens_per_s();
     let effect = Effect {
         memory_bytes: 0.0,
         speed: faster - 1.0,
@@ -432,11 +449,17 @@ fn cheaper(asked: &Asked) -> Option<Advice> {
         makes_fit: !plan.memory.fits,
     };
     let sentence = format!(
-        "{} {} ({}) take ${price:.2} for a million tokens instead of ${own:.2}, at {:.0} % of the speed",
-        choice.run.gpus,
+        "{} {} ({}) {} ${price:.2} for a million tokens instead of ${own:.2}, at {:.0} % of the speed{}",
+        gpus(choice.gpus()),
         asked.offers[choice.offer].machine.gpu.name,
         choice.described(),
+        if choice.gpus() == 1 { "takes" } else { "take" },
         100.0 * faster,
+        if plan.memory.fits {
+            ""
+        } else {
+            ", and it fits"
+        },
     );
     Some(computed("GPU type", effect, sentence))
 }

@@ -69,7 +69,7 @@ impl<'a> Player<'a> {
                 chunks.max(1)
             }
             // Down and up again; or one from either end.
-            Schedule::ZeroBubbleV | Schedule::DualPipe => 2,
+            Schedule::ZeroBubbleV | Schedule::DualPipe | Schedule::DualPipeV => 2,
             Schedule::Gpipe
             | Schedule::OneForwardOneBackward
             | Schedule::ZeroBubbleH1
@@ -208,6 +208,8 @@ impl<'a> Player<'a> {
             (Schedule::ZeroBubbleH2, _) => (2 * (stages - stage) - 1, 2 * stages - 1),
             (Schedule::ZeroBubbleV, 0) => (stages, stages),
             (Schedule::ZeroBubbleV, _) => (stages, 2 * stages),
+            (Schedule::DualPipeV, 0) => (2 * stages - stage, 2 * stages + 1),
+            (Schedule::DualPipeV, _) => (stage + 1, 2 * stages + 1),
             (Schedule::DualPipe, 1) => (stage + 1, stages + 1),
             (Schedule::DualPipe, _) => (stages - stage, stages + 1),
             _ => (stages - stage, stages),
@@ -234,6 +236,7 @@ impl<'a> Player<'a> {
                 | Schedule::ZeroBubbleH2
                 | Schedule::ZeroBubbleV
                 | Schedule::DualPipe
+                | Schedule::DualPipeV
         )
     }
 
@@ -264,8 +267,8 @@ impl<'a> Player<'a> {
     fn position(&self, stage: usize, chunk: usize, micro: usize) -> usize {
         let stages = self.stages.len();
         match self.schedule {
-            Schedule::ZeroBubbleV if chunk == 1 => 2 * stages - 1 - stage,
-            Schedule::ZeroBubbleV => stage,
+            Schedule::ZeroBubbleV | Schedule::DualPipeV if chunk == 1 => 2 * stages - 1 - stage,
+            Schedule::ZeroBubbleV | Schedule::DualPipeV => stage,
             // Odd micro-batches enter at the other end.
             Schedule::DualPipe if micro % 2 == 1 => stages - 1 - stage,
             Schedule::DualPipe => stage,
@@ -372,7 +375,7 @@ mod tests {
         } else {
             3
         };
-        let depth = if schedule == Schedule::ZeroBubbleV {
+        let depth = if matches!(schedule, Schedule::ZeroBubbleV | Schedule::DualPipeV) {
             2
         } else {
             chunks.max(1)
@@ -387,19 +390,6 @@ mod tests {
 
     fn work(micro: usize) -> f64 {
         micro as f64 * (EVEN.forward + EVEN.backward)
-    }
-
-    /// Idle time between a stage's first and last pass, of the stage that has the most. Where the update need not wait for
-    /// all stages, that is what a step loses: fill and drain of two steps overlap.
-    fn gaps(grid: &Grid, stages: usize, micro: usize) -> f64 {
-        (0..stages)
-            .map(|stage| {
-                let own = || grid.passes.iter().filter(|pass| pass.stage == stage);
-                let first = own().map(|pass| pass.start).fold(f64::INFINITY, f64::min);
-                let last = own().map(|pass| pass.end).fold(0.0, f64::max);
-                last - first - work(micro)
-            })
-            .fold(0.0, f64::max)
     }
 
     #[test]
@@ -430,28 +420,28 @@ mod tests {
             let micro = 4 * stages;
             let plain =
                 played(Schedule::OneForwardOneBackward, stages, 1, micro).makespan - work(micro);
-            for schedule in [Schedule::ZeroBubbleH1, Schedule::ZeroBubbleH2] {
+            for schedule in [
+                Schedule::ZeroBubbleH1,
+                Schedule::ZeroBubbleH2,
+                Schedule::ZeroBubbleV,
+                Schedule::DualPipe,
+                Schedule::DualPipeV,
+            ] {
                 let told = bubble(schedule, stages as f64, 1.0, EVEN);
-                let grid = played(schedule, stages, 1, micro);
-                let played = gaps(&grid, stages, micro);
-                // A stage that takes what is ready does not always find the best order: within a tenth of the step.
+                let played = played(schedule, stages, 1, micro).makespan - work(micro);
+                // Where both ends feed, the closed form counts a forward and a backward chunk at once as if neither waited less.
+                let exact = !matches!(schedule, Schedule::DualPipe | Schedule::DualPipeV);
                 assert!(
-                    played >= told - 1e-9,
+                    !exact || played >= told - 1e-9,
                     "{schedule:?}: {told} told, {played} played"
                 );
+                // A stage that takes what is ready does not always find the best order: within a tenth of the step.
                 assert!(
                     played - told < 0.1 * micro as f64 * 3.0,
                     "{schedule:?}, {stages} stages: {told} told, {played} played"
                 );
                 assert!(
                     played <= plain,
-                    "{schedule:?}: {played}, and {plain} without"
-                );
-            }
-            for schedule in [Schedule::ZeroBubbleV, Schedule::DualPipe] {
-                let played = gaps(&played(schedule, stages, 1, micro), stages, micro);
-                assert!(
-                    played <= plain + 1e-9,
                     "{schedule:?}: {played}, and {plain} without"
                 );
             }

@@ -1,7 +1,7 @@
 //! For each way to split the work: what fits, with the mildest recomputation, and how fast that is. Prunes by the bytes of states
 //! alone, then by the time that computing needs at least.
 
-use antiphon_types::training::{Offload, Place, Recompute};
+use antiphon_types::training::{Offload, Place, Recompute, Schedule};
 
 use super::splits::{Split, splits};
 use super::{Counts, Limits, Offer};
@@ -155,6 +155,9 @@ pub(super) fn described(run: &Run) -> String {
         if ranks > 1 {
             write!(text, ", {name} {ranks}").expect("a text takes text");
         }
+        if name == "pipeline" && ranks > 1 {
+            text.push_str(&ordered(run));
+        }
     }
     let again = match run.recompute {
         Recompute::None => "no recomputation",
@@ -171,6 +174,28 @@ pub(super) fn described(run: &Run) -> String {
         text.push_str(", weights on the host");
     }
     text
+}
+
+/// The order of passes through a pipeline, where it is not the plain one.
+fn ordered(run: &Run) -> String {
+    match schedule_name(run.schedule) {
+        Some(name) => format!(" ({name})"),
+        None if run.chunks > 1 => format!(" (interleaved, {} chunks a stage)", run.chunks),
+        None => String::new(),
+    }
+}
+
+/// What papers call an order of passes; none for one forward and one backward in turn.
+pub(crate) const fn schedule_name(schedule: Schedule) -> Option<&'static str> {
+    match schedule {
+        Schedule::OneForwardOneBackward => None,
+        Schedule::Gpipe => Some("GPipe"),
+        Schedule::ZeroBubbleH1 => Some("zero bubble H1"),
+        Schedule::ZeroBubbleH2 => Some("zero bubble H2"),
+        Schedule::ZeroBubbleV => Some("zero bubble V"),
+        Schedule::DualPipe => Some("DualPipe"),
+        Schedule::DualPipeV => Some("DualPipeV"),
+    }
 }
 
 impl Candidate {
@@ -227,7 +252,8 @@ impl Within<'_> {
         let mut found = false;
         let mut level = 0;
         // Memory grows with the micro-batch, so a larger one never fits with milder recomputation than a smaller one.
-        for micro in (1..=micro_max).filter(|micro| each.is_multiple_of(*micro)) {
+        let whole = |micro: &u64| each.is_multiple_of(*micro) && split.filled_by(each / *micro);
+        for micro in (1..=micro_max).filter(whole) {
             candidate.micro = micro;
             if self.fastest_possible(&candidate) > self.fastest * SLOWEST {
                 self.search.counts.too_slow += 1;
@@ -268,6 +294,9 @@ impl Within<'_> {
     /// Milliseconds that no layout like this is below: computing at the data sheet's rate, and stages that wait to be filled.
     fn fastest_possible(&self, candidate: &Candidate) -> f64 {
         let split = &candidate.split;
+        if split.schedule != Schedule::OneForwardOneBackward {
+            return self.floor;
+        }
         let passes = self.search.global / split.dp / candidate.micro * split.chunks;
         self.floor * (1.0 + (split.pp - 1) as f64 / passes as f64)
     }

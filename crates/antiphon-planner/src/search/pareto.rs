@@ -1,6 +1,6 @@
 //! What nothing else beats, and which of that to take.
 
-use super::candidate::{Candidate, described};
+use super::candidate::Candidate;
 use super::{Choice, Limits, Offer};
 
 /// Memory left over counts in steps of so much of what is usable.
@@ -99,7 +99,7 @@ pub(super) fn recommend(
     };
     let soon = affordable()
         .filter(|&index| choices[index].hours.is_some_and(|hours| hours <= SOON))
-        .min_by_key(|&index| choices[index].run.gpus);
+        .min_by_key(|&index| choices[index].gpus());
     if let Some(best) = soon.filter(|&best| best != fastest) {
         let reason = format!(
             "{} has the fewest GPUs of those that end within the hour and cost at most {:.0} % more a token than the cheapest: more GPUs would save minutes",
@@ -169,7 +169,7 @@ fn beyond(choices: &[Choice], offers: &[Offer], limits: &Limits) -> String {
 /// A choice in words.
 fn said(choice: &Choice, offers: &[Offer]) -> String {
     let gpu = &offers[choice.offer].machine.gpu.name;
-    let mut text = format!("{} {gpu} ({})", choice.run.gpus, described(&choice.run));
+    let mut text = format!("{} {gpu} ({})", choice.gpus(), choice.described());
     match (choice.hours, choice.usd, choice.usd_m_tokens) {
         (Some(hours), Some(usd), _) => text += &format!(" in {hours:.1} h for ${usd:.0}"),
         (Some(hours), None, _) => text += &format!(" in {hours:.1} h"),

@@ -1,7 +1,7 @@
 //! Ways to split the work: counts of GPUs on an offer, and for each the degrees of every kind of parallelism that framework,
 //! model and machine allow. Judges none of them.
 
-use antiphon_types::training::Sharding;
+use antiphon_types::training::{Schedule, Sharding};
 
 use super::{Limits, Offer};
 use crate::profile::Ability;
@@ -18,6 +18,7 @@ pub(super) struct Split {
     pub(super) tp: u64,
     pub(super) pp: u64,
     pub(super) chunks: u64,
+    pub(super) schedule: Schedule,
     pub(super) cp: u64,
     pub(super) ep: u64,
     pub(super) sharding: Sharding,
@@ -33,6 +34,7 @@ impl Split {
         run.sequence_parallel = self.tp > 1;
         run.pp = self.pp;
         run.chunks = self.chunks;
+        run.schedule = self.schedule;
         run.cp = self.cp;
         run.ep = self.ep;
         run.expert_tp = if self.ep > 1 { 1 } else { self.tp };
@@ -41,11 +43,37 @@ impl Split {
     }
 }
 
-/// Counts of GPUs worth a look: divisors of a node, then one or three times a power of two nodes, and the most that is asked for.
-pub(super) fn counts(offer: &Offer, limits: &Limits) -> impl Iterator<Item = u64> + use<> {
+impl Split {
+    /// Whether so many micro-batches keep its pipeline going as its schedule wants it.
+    pub(super) const fn filled_by(&self, micro_batches: u64) -> bool {
+        match self.schedule {
+            Schedule::Gpipe => true,
+            // Interleaved, they go through in groups of as many as there are stages.
+            Schedule::OneForwardOneBackward => {
+                self.chunks == 1 || micro_batches.is_multiple_of(self.pp)
+            }
+            Schedule::ZeroBubbleH1 => micro_batches >= self.pp,
+            // Fewer leave gaps that the closed forms do not know.
+            Schedule::ZeroBubbleH2
+            | Schedule::ZeroBubbleV
+            | Schedule::DualPipe
+            | Schedule::DualPipeV => micro_batches >= 2 * self.pp,
+        }
+    }
+}
+
+/// Counts of GPUs to train on that are worth a look, with so many for other roles beside: divisors of a node, then one or three
+/// times a power of two nodes, and the most that is asked for.
+pub(super) fn counts(
+    offer: &Offer,
+    limits: &Limits,
+    apart: u64,
+) -> impl Iterator<Item = u64> + use<> {
     let node = offer.machine.node.max(1);
-    let most = limits.gpus_max.min(offer.gpus);
-    let least = limits.gpus_min.max(1);
+    let most = limits.gpus_max.min(offer.gpus).saturating_sub(apart);
+    let least = limits.gpus_min.saturating_sub(apart).max(1);
+    let exactly = limits.gpus_min == limits.gpus_max;
+    let all_asked = limits.gpus_max == most + apart;
     let round = move |count: u64| {
         let nodes = count / node;
         count.is_multiple_of(node) && matches!(nodes >> nodes.trailing_zeros(), 1 | 3)
@@ -54,7 +82,12 @@ pub(super) fn counts(offer: &Offer, limits: &Limits) -> impl Iterator<Item = u64
     let nodes = (2..=most / node)
         .map(move |nodes| nodes * node)
         .filter(move |&count| round(count));
-    let asked = (limits.gpus_max == most && most > node && !round(most)).then_some(most);
+    let odd = if most > node {
+        !round(most)
+    } else {
+        exactly && most > 0 && !node.is_multiple_of(most)
+    };
+    let asked = (all_asked && odd).then_some(most);
     inside
         .chain(nodes)
         .chain(asked)
@@ -86,19 +119,22 @@ pub(super) fn splits(run: &Run, machine: &Machine, gpus: u64, mut each: impl FnM
                 }
                 let peers = dp * cp * tp;
                 for ep in divisors(peers, ep_max).filter(|ep| experts.is_multiple_of(*ep)) {
-                    for chunks in chunks(run, pp, global / dp) {
+                    for (schedule, chunks) in schedules(run, pp) {
                         let split = Split {
                             gpus,
                             dp,
                             tp,
                             pp,
                             chunks,
+                            schedule,
                             cp,
                             ep,
                             sharding: Sharding::None,
                             shards: 1,
                         };
-                        shardings(&split, run, machine, &mut each);
+                        if split.filled_by(global / dp) {
+                            shardings(&split, run, machine, &mut each);
+                        }
                     }
                 }
             }
@@ -106,13 +142,34 @@ pub(super) fn splits(run: &Run, machine: &Machine, gpus: u64, mut each: impl FnM
     }
 }
 
-/// Chunks of a stage: one, and where interleaving is known two, four or eight that divide the layers.
-fn chunks(run: &Run, pp: u64, micro_batches: u64) -> impl Iterator<Item = u64> {
-    let interleaved =
-        pp > 1 && run.profile.can(Ability::Interleaved) && micro_batches.is_multiple_of(pp);
+/// Orders of passes that the framework has, each with the chunks of a stage: one, and where interleaving is known two, four or
+/// eight. Without stages there is nothing to order.
+fn schedules(run: &Run, pp: u64) -> impl Iterator<Item = (Schedule, u64)> {
+    let known: &[Schedule] = if pp > 1 {
+        &run.profile.schedules
+    } else {
+        &[Schedule::OneForwardOneBackward]
+    };
     let layers = run.model.layers;
-    [1, 2, 4, 8].into_iter().filter(move |&chunks| {
-        chunks == 1 || interleaved && layers.is_multiple_of(pp * chunks) && layers > pp * chunks
+    let even = move |chunks: u64| layers.is_multiple_of(pp * chunks);
+    let interleaves = pp > 1 && run.profile.can(Ability::Interleaved);
+    known.iter().flat_map(move |&schedule| {
+        let one = match schedule {
+            // In a V each stage has two chunks.
+            Schedule::ZeroBubbleV | Schedule::DualPipeV => even(2),
+            Schedule::DualPipe => pp.is_multiple_of(2),
+            Schedule::Gpipe
+            | Schedule::OneForwardOneBackward
+            | Schedule::ZeroBubbleH1
+            | Schedule::ZeroBubbleH2 => true,
+        };
+        let more = interleaves && schedule == Schedule::OneForwardOneBackward;
+        let fits = move |chunks: &u64| match chunks {
+            1 => one,
+            _ => more && even(*chunks) && layers > pp * chunks,
+        };
+        let chunks = [1, 2, 4, 8].into_iter().filter(fits);
+        chunks.map(move |chunks| (schedule, chunks))
     })
 }
 

@@ -5,9 +5,10 @@ use antiphon_types::training::{Layout, TrainingSpec};
 
 use super::{Choice, Counts, Found, Limits, Offer, pareto, splits};
 use crate::error::PlanError;
-use crate::plan::{plan, steps};
+use crate::plan::plan;
 use crate::profile::Frameworks;
-use crate::run::Assumption;
+use crate::roles;
+use crate::run::{Assumption, Machine, resolve};
 
 /// What of the offers runs a spec as it stands.
 ///
@@ -30,7 +31,8 @@ pub fn stated(
     let mut nearest: Option<Choice> = None;
     let lack = |choice: &Choice| choice.memory.device / choice.memory.usable;
     for (index, offer) in offers.iter().enumerate() {
-        for gpus in splits::counts(offer, limits) {
+        let apart = apart(spec, &offer.machine, frameworks)?;
+        for gpus in splits::counts(offer, limits, apart) {
             found.counts.splits += 1;
             let (choice, assumptions) = match stated_on(spec, gpus, (index, offer), frameworks) {
                 Ok(planned) => planned,
@@ -42,7 +44,7 @@ pub fn stated(
                 Err(error) => return Err(error),
             };
             found.counts.computed += 1;
-            if choice.memory.fits {
+            if choice.fits() {
                 found.assumptions = assumptions;
                 found.choices.push(choice);
             } else {
@@ -59,12 +61,7 @@ pub fn stated(
     if found.choices.is_empty() {
         return match (nearest, refused) {
             (Some(choice), _) => {
-                found.reason = format!(
-                    "nothing fits as it stands: the nearest, {} {}, needs {}",
-                    choice.run.gpus,
-                    offers[choice.offer].gpu_type,
-                    choice.memory_in_words()
-                );
+                found.reason = choice.too_large(&offers[choice.offer]);
                 Ok(found)
             }
             (None, Some(error)) => Err(error),
@@ -77,6 +74,27 @@ pub fn stated(
         .sort_by(|a, b| b.tokens_per_s().total_cmp(&a.tokens_per_s()));
     (found.recommended, found.reason) = pareto::recommend(&found.choices, offers, limits);
     Ok(found)
+}
+
+/// GPUs of roles beside those that train.
+fn apart(
+    spec: &TrainingSpec,
+    machine: &Machine,
+    frameworks: &'static Frameworks,
+) -> Result<u64, PlanError> {
+    let (run, _) = resolve(&alone(spec), machine, frameworks)?;
+    Ok(roles::apart(&run))
+}
+
+/// A spec on one GPU without a layout: what of it does not depend on how the work is split.
+pub(super) fn alone(spec: &TrainingSpec) -> TrainingSpec {
+    TrainingSpec {
+        layout: Layout {
+            gpus: Some(1),
+            ..Layout::default()
+        },
+        ..spec.clone()
+    }
 }
 
 /// A spec as it stands on so many GPUs of an offer, whether it fits or not, and what was left open.
@@ -97,8 +115,7 @@ pub fn stated_on(
         ..spec.clone()
     };
     let plan = plan(&spec, &offer.machine, frameworks)?;
-    let steps = steps(&spec, &plan.run);
     let parts = (plan.run, plan.memory, plan.speed);
-    let choice = Choice::new(index, &offer.machine, parts, steps);
+    let choice = Choice::new(index, &offer.machine, parts, &spec.length);
     Ok((choice, plan.assumptions))
 }

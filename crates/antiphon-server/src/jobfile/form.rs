@@ -234,9 +234,10 @@ pub struct Run {
 pub struct RoleFile {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// What the role needs.
-    #[serde(default)]
-    pub resources: Resources,
+    /// What the role needs. With `[train]` the planner says it of `trainer`, `rollout`, `critic`, `reference` and `reward`;
+    /// else, without it, the role has no GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
 }
 
 /// Where checkpoints go.

@@ -1,13 +1,19 @@
 //! From `[train]` to shapes, an estimate and an out-of-memory ladder: the planner's answer on the cluster that there is, with what
 //! attempts on it have taught.
 
+use antiphon_planner::roles::{self, Part};
 use antiphon_planner::search::{self, Choice, Found, Limits, Offer};
 use antiphon_planner::{Assumption, PlanError, ladder, profile, shapes};
+use antiphon_types::training::TrainingSpec;
 use antiphon_types::{Estimate, Millis, Rung, Shape, ShapePlan};
 
 use super::read::JobFileError;
 use super::train::TrainFile;
 use crate::lessons::Site;
+
+mod gang;
+
+pub(super) use gang::gang;
 
 /// By how much a run takes less and longer than planned, in percent: the medians of nine tenths of the groups of measured dense
 /// runs lie within the first pair, of those with experts within the second (`docs/reference/plan.md`).
@@ -37,27 +43,12 @@ pub(super) fn made(
     site: &Site,
 ) -> Result<(Shape, Vec<Shape>, Planned), JobFileError> {
     let spec = train.spec()?;
-    let limits = train.limits()?;
-    let nothing = |what: String, help: &str| JobFileError {
-        code: "AP0209",
-        at: "train".into(),
-        what,
-        help: help.into(),
-    };
     if site.offers.is_empty() {
-        let names: Vec<&str> = site.unknown.iter().map(String::as_str).collect();
-        let what = if names.is_empty() {
-            "the cluster has no GPUs to plan for".to_owned()
-        } else {
-            format!(
-                "no GPU type of this cluster can be planned for: the planner does not know `{}`",
-                names.join("`, `")
-            )
-        };
-        let help = "give `[resources]` with `gpus = 8`, or name the GPU types in the cluster file as `antiphon plan --gpu` knows them";
-        return Err(nothing(what, help));
+        return Err(nothing_on_offer(site));
     }
     let planned = train.layout_is_planned();
+    let stated = if planned { None } else { gpus_of(&spec) };
+    let limits = train.limits(stated)?;
     let look = |limits: &Limits| -> Result<Found, PlanError> {
         let found = if planned {
             search::search(&spec, &site.offers, limits, profile::frameworks())
@@ -69,22 +60,12 @@ pub(super) fn made(
             site.lessons.factors(gpu, run.profile.framework)
         }))
     };
-    let mut tried = limits.iter();
-    let (mut limits, mut found) = (
-        limits[0],
-        look(&limits[0]).map_err(|error| of_plan(&error))?,
-    );
-    for more in tried.by_ref().skip(1) {
-        if found.recommended.is_some() {
-            break;
-        }
-        (limits, found) = (*more, look(more).map_err(|error| of_plan(&error))?);
-    }
+    let (limits, found) = first_that_will_do(&limits, look)?;
     let shapes = shapes::shapes(&found, &site.offers, &limits);
     let Some((first, others)) = shapes.split_first() else {
         let what = format!("no shape on this cluster will do: {}", found.reason);
         let help = "allow more with `train.gpus`, `within` or `budget`, ask `antiphon plan --search` for what would do, or give `[resources]`";
-        return Err(nothing(what, help));
+        return Err(impossible(what, help));
     };
     let plan = |index: usize| {
         let choice = &found.choices[index];
@@ -100,13 +81,93 @@ pub(super) fn made(
         } else {
             Vec::new()
         },
-        warnings: guessed(&found.assumptions).collect(),
+        warnings: guessed(&found.assumptions)
+            .chain(started_elsewhere(&found.choices[first.1]))
+            .collect(),
         notes: std::iter::once(format!("planned: {}", found.reason))
+            .chain(sharing(&found.choices[first.1]))
             .chain(assumed(&found.assumptions))
             .collect(),
     };
     let others = others.iter().map(|(shape, _)| shape.clone()).collect();
     Ok((first.0.clone(), others, result))
+}
+
+/// GPUs that a config states for the job, those of roles beside included.
+fn gpus_of(spec: &TrainingSpec) -> Option<u64> {
+    let shared = spec.rollout.unwrap_or_default();
+    let beside = Part::ALL.iter().filter_map(|part| {
+        let gpus = part.stated(&shared)?;
+        roles::has(spec.task, &shared, *part).then_some(gpus)
+    });
+    Some(spec.layout.gpus? + beside.sum::<u64>())
+}
+
+/// The first of some limits within which something will do; the last where nothing does.
+fn first_that_will_do(
+    limits: &[Limits],
+    look: impl Fn(&Limits) -> Result<Found, PlanError>,
+) -> Result<(Limits, Found), JobFileError> {
+    let look = |limits: &Limits| look(limits).map_err(|error| of_plan(&error));
+    let mut taken = (limits[0], look(&limits[0])?);
+    for more in &limits[1..] {
+        if taken.1.recommended.is_some() {
+            break;
+        }
+        taken = (*more, look(more)?);
+    }
+    Ok(taken)
+}
+
+fn impossible(what: String, help: &str) -> JobFileError {
+    JobFileError {
+        code: "AP0209",
+        at: "train".into(),
+        what,
+        help: help.into(),
+    }
+}
+
+fn nothing_on_offer(site: &Site) -> JobFileError {
+    let names: Vec<&str> = site.unknown.iter().map(String::as_str).collect();
+    let what = if names.is_empty() {
+        "the cluster has no GPUs to plan for".to_owned()
+    } else {
+        format!(
+            "no GPU type of this cluster can be planned for: the planner does not know `{}`",
+            names.join("`, `")
+        )
+    };
+    let help = "give `[resources]` with `gpus = 8`, or name the GPU types in the cluster file as `antiphon plan --gpu` knows them";
+    impossible(what, help)
+}
+
+/// Which models share the GPUs of a job of one role, where there are several.
+fn sharing(choice: &Choice) -> Option<String> {
+    let shared: Vec<&str> = roles::shared(&choice.run)
+        .into_iter()
+        .map(Part::name)
+        .collect();
+    (shared.len() > 1).then(|| {
+        format!(
+            "`{}` share {} GPUs; a model gets its own as a role of the job",
+            shared.join("`, `"),
+            choice.run.gpus
+        )
+    })
+}
+
+/// Roles that the config gives GPUs of their own and that this job's command does not start.
+fn started_elsewhere(choice: &Choice) -> Option<String> {
+    let beside = choice.gpus() - roles::of_command(&choice.run);
+    let names: Vec<&str> = choice.roles.iter().map(|role| role.part.name()).collect();
+    (beside > 0).then(|| {
+        format!(
+            "the config gives `{}` {beside} GPUs of its own, and the job has no role for it: its command has to be started apart; or write `[roles.trainer]` and `[roles.{}]`, each with its `command`, and both start together",
+            names.join("`, `"),
+            names.first().unwrap_or(&"rollout")
+        )
+    })
 }
 
 /// What was left open and taken as usual, in a line.
@@ -151,7 +212,10 @@ pub(super) fn held_against(train: &TrainFile, shapes: &[&Shape], site: &Site) ->
         if gpus == 0 {
             continue;
         }
-        let on = search::stated_on(&spec, u64::from(gpus), (0, offer), profile::frameworks());
+        let Some(training) = left_to_train(&spec, u64::from(gpus), &mut result.warnings) else {
+            continue;
+        };
+        let on = search::stated_on(&spec, training, (0, offer), profile::frameworks());
         let choice = match on {
             Err(error) => {
                 let why = of_plan(&error).what;
@@ -172,6 +236,14 @@ pub(super) fn held_against(train: &TrainFile, shapes: &[&Shape], site: &Site) ->
                 offer.gpu_type
             ));
         }
+        for role in choice.roles.iter().filter(|role| !role.fits) {
+            result.warnings.push(format!(
+                "planned to run out of memory: {}; give it more GPUs in the config",
+                role.described()
+            ));
+        }
+        result.warnings.extend(started_elsewhere(&choice));
+        result.notes.extend(sharing(&choice));
         let plan = plan_of(&choice, offer, site, false);
         result.notes.push(format!("planned: {}", sentence(&plan)));
         result.plans.push(ShapePlan {
@@ -182,6 +254,21 @@ pub(super) fn held_against(train: &TrainFile, shapes: &[&Shape], site: &Site) ->
     }
     result.estimate = estimate(choices.iter());
     result
+}
+
+/// Of the GPUs that a job asks for, those that train; none, with a warning, where the config gives all of them to roles beside.
+fn left_to_train(spec: &TrainingSpec, gpus: u64, warnings: &mut Vec<String>) -> Option<u64> {
+    let together = spec.framework.is_some_and(roles::start_together);
+    let (Some(all), true) = (gpus_of(spec), together) else {
+        return Some(gpus);
+    };
+    let beside = all - spec.layout.gpus.unwrap_or(0);
+    if all != gpus {
+        warnings.push(format!(
+            "the config is for {all} GPUs, {beside} of them for roles beside the trainer, and `resources` asks for {gpus}"
+        ));
+    }
+    gpus.checked_sub(beside).filter(|left| *left > 0)
 }
 
 /// The plan of a choice as it is stored with a job.

@@ -3,24 +3,21 @@
 use std::collections::BTreeMap;
 
 use antiphon_types::{
-    CheckpointSpec, Class, JobId, JobSpec, KeepSpec, Millis, Rejection, RetrySpec, Role, Rung,
-    Shape, Timestamp,
+    CheckpointSpec, Class, JobId, JobSpec, KeepSpec, Millis, RetrySpec, Role, Rung, Timestamp,
 };
 
 use super::array::array;
 use super::data::{data, hang_after, rules};
 use super::estimate::estimate;
 use super::form::{CheckpointFile, ClassName, JobFile, Run, RungFile};
-use super::plan::{self, Planned};
 use super::read::JobFileError;
+use super::roles;
 use super::secrets;
-use super::shape::{gpu_amount, shapes};
+use super::shape::gpu_amount;
 use super::time::{span, window};
 use super::train::TrainFile;
 use crate::lessons::Site;
 
-/// Name of the role of a job that has only one.
-const ROLE: &str = "trainer";
 /// Names are parts of paths, of host names and of backends' job names.
 const NAME_LENGTH_MAX: usize = 100;
 
@@ -72,7 +69,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<Made, JobFileErr
     };
     environment("run.environment", &run.environment)?;
     let secrets = secrets::secrets(&run.secrets, &run.environment)?;
-    let (roles, planned) = roles(file, &run, context)?;
+    let (roles, planned) = roles::roles(file, &run, context.site)?;
     processes_can_take(&roles, &run.environment)?;
     let (deadline, not_before) = window(
         file.deadline.as_deref(),
@@ -188,10 +185,6 @@ fn tidy(path: &std::path::Path) -> String {
 /// What the sender of a job file should know, though nothing is wrong with it.
 fn warnings(file: &JobFile, roles: &[Role]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if file.train.is_some() && !file.roles.is_empty() {
-        let what = "`[train]` of a job with several roles is shown to people only: each role's `resources` decide what it gets";
-        warnings.push(what.to_owned());
-    }
     let service = matches!(file.class, Some(ClassName::Service));
     let has_gpus = roles.iter().any(|role| !role.shape.gpus.is_zero());
     if file.checkpoint.is_none() && !service && has_gpus {
@@ -213,85 +206,7 @@ const fn class(name: Option<ClassName>) -> Class {
     }
 }
 
-fn roles(
-    file: &JobFile,
-    run: &Run,
-    context: &Context<'_>,
-) -> Result<(Vec<Role>, Planned), JobFileError> {
-    let missing = |what: &str, help: &str| JobFileError {
-        code: "AP0203",
-        at: String::new(),
-        what: what.into(),
-        help: help.into(),
-    };
-    if file.roles.is_empty() {
-        if run.command.is_empty() {
-            return Err(missing(
-                "there is nothing to run: `run.command` is missing",
-                "add `[run]` with `command = [\"python\", \"train.py\"]`",
-            ));
-        }
-        let (shape, alternatives, planned) = match (&file.resources, &file.train) {
-            (None, None) => {
-                return Err(missing(
-                    "`[resources]` is missing",
-                    "add `[resources]` with `gpus = 8`, or `gpus = 0` for a job on CPUs; or `[train]` with what it trains, and the planner says what it needs",
-                ));
-            }
-            (None, Some(train)) => plan::made(train, &(context.site)())?,
-            (Some(resources), train) => {
-                let (shape, alternatives) = shapes("resources", resources)?;
-                let all: Vec<&Shape> = std::iter::once(&shape).chain(&alternatives).collect();
-                let planned = train.as_ref().map_or_else(Planned::default, |train| {
-                    plan::held_against(train, &all, &(context.site)())
-                });
-                (shape, alternatives, planned)
-            }
-        };
-        let role = Role {
-            name: ROLE.into(),
-            command: run.command.clone(),
-            shape,
-            alternatives,
-        };
-        return Ok((vec![role], planned));
-    }
-    if file.resources.is_some() || !run.command.is_empty() {
-        return Err(JobFileError {
-            code: "AP0202",
-            at: "roles".into(),
-            what: "`roles` stands beside `resources` or `run.command`".into(),
-            help: "give each role its own `command` and `resources`".into(),
-        });
-    }
-    let roles = file
-        .roles
-        .iter()
-        .map(|(role, spec)| {
-            name("roles", role)?;
-            if spec.command.is_empty() {
-                let rejection = Rejection::NoCommand { role: role.clone() };
-                return Err(JobFileError {
-                    code: rejection.code(),
-                    at: format!("roles.{role}.command"),
-                    what: rejection.to_string(),
-                    help: rejection.help(),
-                });
-            }
-            let at = format!("roles.{role}.resources");
-            let (shape, alternatives) = shapes(&at, &spec.resources)?;
-            Ok(Role {
-                name: role.clone(),
-                command: spec.command.clone(),
-                shape,
-                alternatives,
-            })
-        })
-        .collect::<Result<_, _>>()?;
-    Ok((roles, Planned::default()))
-}
-
-fn name(at: &str, text: &str) -> Result<(), JobFileError> {
+pub(super) fn name(at: &str, text: &str) -> Result<(), JobFileError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let first = text
         .chars()

@@ -5,7 +5,7 @@ use std::fmt;
 
 use antiphon_planner::search::Limits;
 use antiphon_planner::words;
-use antiphon_types::training::{Framework, Method, Model, TrainingSpec};
+use antiphon_types::training::{Framework, Method, Model, Task, TrainingSpec};
 use antiphon_types::{Millis, training};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
@@ -36,7 +36,8 @@ pub struct TrainFile {
     /// `pretrain`, `sft`, `dpo`, `orpo`, `kto`, `reward-model`, `ppo` or `grpo`. Default: `sft`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// `full`, `lora`, `qlora`, `dora`, `prefix-tuning`, `prompt-tuning` or `p-tuning`. Default: `full`.
+    /// `full`, `lora`, `qlora`, `dora`, `prefix-tuning`, `prompt-tuning` or `p-tuning`. Default: `full`. A task stands here as
+    /// well as in `task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Width of a low-rank adapter. Default: 16.
@@ -60,6 +61,12 @@ pub struct TrainFile {
     /// Sequences of a step, over all GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_batch: Option<u64>,
+    /// Answers to each prompt, of `grpo` and `ppo`. Default: the framework's, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
+    /// Tokens of the longest answer. Default: what a sequence has left beside the prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_tokens: Option<u64>,
     /// Tokens to train on, like `200M`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<String>,
@@ -116,12 +123,27 @@ impl TrainFile {
         if let Some(task) = &self.task {
             spec.task = word("train.task", task, words::TASKS)?;
         }
-        if let Some(method) = &self.method {
+        // People say "the method is GRPO", too; no word is both.
+        let as_task = self.method.as_deref().and_then(words::word::<Task>);
+        if let Some(task) = as_task {
+            if self.task.is_some() && spec.task != task {
+                let why = "it names another task than `train.task`";
+                let help =
+                    "give the task in `task`, and in `method` which weights move: `full`, `lora`";
+                return Err(JobFileError::value("train.method", why, help));
+            }
+            spec.task = task;
+        } else if let Some(method) = &self.method {
             let read = words::method(method, self.rank, Vec::new());
             let unknown = || unknown("train.method", method, words::METHODS);
             (spec.method, spec.quantization) = read.ok_or_else(unknown)?;
         } else if let (Method::Lora(lora), Some(rank)) = (&mut spec.method, self.rank) {
             lora.rank = rank;
+        }
+        if self.rank.is_some() && !matches!(spec.method, Method::Lora(_)) {
+            let why = "only a low-rank adapter has a rank";
+            let help = "give `method = \"lora\"` (and the task in `task`), or take it out";
+            return Err(JobFileError::value("train.rank", why, help));
         }
         if let Some(optimizer) = &self.optimizer {
             spec.optimizer = Some(word("train.optimizer", optimizer, words::OPTIMIZERS)?);
@@ -164,14 +186,42 @@ impl TrainFile {
                 *field = given;
             }
         }
+        self.answers_into(&mut spec)?;
         Ok(spec)
     }
 
-    /// What a search has to keep to: the first of these within which it finds anything.
-    pub(super) fn limits(&self) -> Result<Vec<Limits>, JobFileError> {
-        let ranges = match &self.gpus {
-            None => GPUS_MAX.map(|most| (1, most)).to_vec(),
-            Some(GpusFile(text)) => vec![words::range(text).ok_or_else(|| {
+    /// What is said of answers that are generated.
+    fn answers_into(&self, spec: &mut TrainingSpec) -> Result<(), JobFileError> {
+        let said = [
+            ("answers", self.answers),
+            ("answer_tokens", self.answer_tokens),
+        ];
+        let Some((key, number)) = said.into_iter().find(|(_, number)| number.is_some()) else {
+            return Ok(());
+        };
+        let at = format!("train.{key}");
+        if !matches!(spec.task, Task::Grpo | Task::Ppo) {
+            let why = "nothing is generated";
+            let help = "give `task = \"grpo\"` or `task = \"ppo\"`, or take it out";
+            return Err(JobFileError::value(&at, why, help));
+        }
+        if number == Some(0) {
+            let help = "give a whole number of at least 1, or leave it out";
+            return Err(JobFileError::value(&at, "it is 0", help));
+        }
+        let rollout = spec.rollout.get_or_insert_default();
+        rollout.answers = self.answers.or(rollout.answers);
+        rollout.answer_tokens_max = self.answer_tokens.or(rollout.answer_tokens_max);
+        Ok(())
+    }
+
+    /// What a search has to keep to: the first of these within which it finds anything. A config that the command follows may
+    /// say how many GPUs it is for.
+    pub(super) fn limits(&self, stated: Option<u64>) -> Result<Vec<Limits>, JobFileError> {
+        let ranges = match (&self.gpus, stated) {
+            (None, Some(gpus)) => vec![(gpus, gpus)],
+            (None, None) => GPUS_MAX.map(|most| (1, most)).to_vec(),
+            (Some(GpusFile(text)), _) => vec![words::range(text).ok_or_else(|| {
                 let why = format!("`{text}` is no number of GPUs");
                 JobFileError::value("train.gpus", why, "give one like `8`, or `\"8..64\"`")
             })?],

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use antiphon_planner::answer::zero_stage;
 use antiphon_planner::profile::Frameworks;
 use antiphon_planner::search::{Found, Limits, Offer, search};
-use antiphon_planner::{Machine, catalog};
+use antiphon_planner::{Machine, catalog, words};
 use antiphon_server::api::model::LessonList;
 use serde::Serialize;
 
@@ -67,13 +67,11 @@ pub(super) fn offers(args: &PlanArgs) -> Result<Vec<Offer>, Failure> {
 fn limits(args: &PlanArgs) -> Result<Limits, Failure> {
     let (gpus_min, gpus_max) = match args.gpus.as_deref() {
         None => (1, 64),
-        Some(text) => match text.split_once("..") {
-            None => {
-                let gpus = spec::count("--gpus", text)?;
-                (gpus, gpus)
-            }
-            Some((least, most)) => (spec::count("--gpus", least)?, spec::count("--gpus", most)?),
-        },
+        Some(text) => words::range(text).ok_or_else(|| {
+            let what = format!("`--gpus {text}` is no number of GPUs");
+            Failure::new(Exit::Usage, "AP0729", what)
+                .help("give one like `8`, or the fewest and the most like `8..64`")
+        })?,
     };
     Ok(Limits {
         gpus_min,
@@ -125,7 +123,7 @@ impl Answer {
             ChoiceAnswer {
                 partition: offer.partition.clone(),
                 gpu_type: offer.machine.gpu.name.clone(),
-                gpus: run.gpus,
+                gpus: choice.gpus(),
                 dp: run.dp,
                 tp: run.tp,
                 pp: run.pp,
@@ -179,7 +177,7 @@ fn show(found: &Found, offers: &[Offer]) {
                 } else {
                     String::new()
                 },
-                format!("{} x {}", choice.run.gpus, offer.machine.gpu.name),
+                format!("{} x {}", choice.gpus(), offer.machine.gpu.name),
                 format!("{:.1}", choice.speed.step_ms / 1e3),
                 format!("{:.0}", choice.tokens_per_s()),
                 or_blank(choice.hours, 1),

@@ -111,10 +111,7 @@ fn html(plan: &Plan, told: &str) -> String {
     let about = [
         ("GPUs", format!("{} {}", run.gpus, plan.machine.gpu.name)),
         ("framework", run.profile.framework.name().to_owned()),
-        (
-            "fits",
-            if plan.memory.fits { "yes" } else { "no" }.to_owned(),
-        ),
+        ("fits", if plan.fits() { "yes" } else { "no" }.to_owned()),
         ("step", format!("{:.0} ms", plan.speed.step_ms)),
         (
             "tokens/s/GPU",

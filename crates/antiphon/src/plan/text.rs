@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use antiphon_planner::Plan;
 use antiphon_planner::answer::{Answer, recompute_name, zero_stage};
+use antiphon_planner::roles::{self, Part};
 use antiphon_types::training::Quantization;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -43,13 +44,20 @@ fn head(text: &mut String, plan: &Plan) {
     let _ = writeln!(
         text,
         "{} x {}, {}",
-        run.gpus,
+        run.gpus + roles::apart(run),
         plan.machine.gpu.name,
         run.profile.framework.name()
     );
+    parts(text, plan);
     let _ = writeln!(text, "{}", layout(plan));
     let (device, usable) = (memory.device / GIB, memory.usable / GIB);
-    let verdict = if memory.fits {
+    let lacking = plan.roles.iter().find(|role| !role.fits);
+    let verdict = if let (true, Some(role)) = (memory.fits, lacking) {
+        format!(
+            "does not fit: {}; give it more GPUs, or a smaller share to what it shares them with",
+            role.described()
+        )
+    } else if memory.fits {
         format!(
             "fits: {device:.1} of {usable:.1} GiB, {:.1} GiB to spare",
             usable - device
@@ -67,6 +75,29 @@ fn head(text: &mut String, plan: &Plan) {
         )
     };
     let _ = writeln!(text, "{verdict}\n");
+}
+
+/// Which models share the GPUs that train, and what has its own, where there are several.
+fn parts(text: &mut String, plan: &Plan) {
+    let shared: Vec<&str> = roles::shared(&plan.run)
+        .into_iter()
+        .map(Part::name)
+        .collect();
+    if let [others @ .., last] = &shared[..]
+        && !others.is_empty()
+    {
+        let _ = writeln!(
+            text,
+            "{} and {last} share {} GPUs",
+            others.join(", "),
+            plan.run.gpus
+        );
+    } else if !plan.roles.is_empty() {
+        let _ = writeln!(text, "trainer on {} GPUs", plan.run.gpus);
+    }
+    for role in &plan.roles {
+        let _ = writeln!(text, "{}", role.described());
+    }
 }
 
 const fn quantized(quantization: Option<Quantization>) -> &'static str {
@@ -102,12 +133,18 @@ fn layout(plan: &Plan) -> String {
     }
     words.push(format!("recompute {}", recompute_name(&run.recompute)));
     format!(
-        "{}; {} sequences of {} tokens a step: {} at once, {} times{}",
+        "{}; {} of {} tokens a step: {} at once, {}{}",
         words.join(", "),
-        run.global(),
+        match run.global() {
+            1 => "one sequence".to_owned(),
+            global => format!("{global} sequences"),
+        },
         run.sequence,
         run.micro,
-        run.accumulation,
+        match run.accumulation {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        },
         if run.dp > 1 {
             format!(", on {} replicas", run.dp)
         } else {

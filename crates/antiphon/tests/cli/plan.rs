@@ -114,7 +114,7 @@ fn every_example_has_its_answer() {
             trl-sft.sh --gpu h100: google/gemma-2-9b on 4 x H100-SXM-80GB; dp 4 tp 1 pp 1 ep 1 zero 0 recompute full; 2 x 4 x 2048 tokens; 49.5 GiB at loss, fits true; step 2934 ms, 5584 tokens/s a GPU
             unsloth-qlora.py --gpu 4090: meta-llama/Llama-3.1-8B on 1 x RTX4090; dp 1 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 2 x 8192 tokens; 10.0 GiB at backward, fits true; step 39860 ms, 1644 tokens/s a GPU
             verl-grpo.sh --gpu h100: Qwen/Qwen2.5-7B on 16 x H100-SXM-80GB; dp 16 tp 1 pp 1 ep 1 zero 3 recompute full; 16 x 4 x 4096 tokens; 56.7 GiB at generate, fits true; step 254201 ms, 4125 tokens/s a GPU
-            verl-ppo-megatron.yaml --gpu h100: Qwen/Qwen3-30B-A3B on 32 x H100-SXM-80GB; dp 8 tp 2 pp 2 ep 8 zero 1 recompute none; 8 x 1 x 4096 tokens; 82.0 GiB at generate, fits false; step 74090 ms, 442 tokens/s a GPU
+            verl-ppo-megatron.yaml --gpu h100: Qwen/Qwen3-30B-A3B on 32 x H100-SXM-80GB; dp 8 tp 2 pp 2 ep 8 zero 1 recompute none; 8 x 1 x 4096 tokens; 77.8 GiB at generate, fits false; step 70262 ms, 466 tokens/s a GPU
         "#]],
     );
 }

@@ -151,3 +151,51 @@ fn a_planned_job_finds_its_layout_and_a_check_says_what_was_planned() {
         "{refused}"
     );
 }
+
+#[test]
+fn grpo_with_a_role_that_generates_starts_as_one_gang() {
+    let server = server();
+    let train = "name = \"grpo\"\n[train]\nmodel = \"Qwen2.5-7B\"\nmethod = \"grpo\"\nframework = \"trl\"\nglobal_batch = 128\nanswers = 8\n\
+        sequence_length = 4096\nexamples = 1600\n[checkpoint]\ndir = \"ckpt\"\n";
+    let role = |name: &str| {
+        let script = "echo $ANTIPHON_ROLE with $ROLLOUT_GPUS for answers; sleep 600";
+        format!("[roles.{name}]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n")
+    };
+    let file = server.write(
+        "grpo.toml",
+        &format!("{train}{}{}", role("trainer"), role("rollout")),
+    );
+    let checked = server.ok(&["check", &file]);
+    assert!(
+        checked.contains("planned: ") && checked.contains("rollout on "),
+        "{checked}"
+    );
+    server.ok(&["submit", &file]);
+    server.wait_for("job-1", "running");
+    let job = server.job("job-1");
+    let roles = job["roles"].as_array().unwrap();
+    let names: Vec<_> = roles
+        .iter()
+        .map(|role| role["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["trainer", "rollout"], "{job}");
+    let plan = &job["plans"][0];
+    let engines = plan["environment"]["ROLLOUT_GPUS"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(plan["duration_ms"].as_u64().unwrap() > 0);
+    for name in names {
+        let line = format!("{name} with {engines} for answers");
+        wait(
+            &line,
+            || {
+                let task = format!("{name}.0");
+                server
+                    .ok(&["logs", "grpo", "--task", &task])
+                    .contains(&line)
+            },
+            String::new,
+        );
+    }
+}

@@ -9,6 +9,8 @@ use antiphon_types::{Bytes, GpuAmount, NodeSpec, PartitionSpec, Span, Timestamp,
 use crate::jobfile::{Context, Format, JobFileError, Made, absolute, read, to_spec};
 use crate::lessons::{Lessons, Site};
 
+mod gang;
+
 /// Four nodes of eight H100 and one of eight L40S, at these prices a GPU-hour.
 fn site() -> Site {
     let node = |name: &str, gpu_type: &str, partition: &str| NodeSpec {
