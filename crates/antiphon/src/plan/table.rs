@@ -86,7 +86,8 @@ pub(super) fn validate(
     let speed = score::speed(&rows, frameworks, kernels::constants());
     let calibrated = score::calibrated(&speed);
     let fits = score::fits(&rows, frameworks);
-    let told = told(&memory, &speed, &calibrated, &fits);
+    let ranks = Ranks::of(&speed);
+    let told = told(&memory, &speed, &calibrated, (&ranks, &fits));
     if let Some(path) = html {
         let title = format!("Plans held against {}", file.display());
         page::write_errors(path, &title, &memory, &speed, &told)?;
@@ -99,6 +100,7 @@ pub(super) fn validate(
             speed_experts: Errors::of(speed.iter().filter(|row| row.experts)),
             speed_dense_calibrated: Errors::of(calibrated.iter().filter(|row| !row.experts)),
             speed_experts_calibrated: Errors::of(calibrated.iter().filter(|row| row.experts)),
+            ranks,
             fits,
         });
     } else {
@@ -107,7 +109,12 @@ pub(super) fn validate(
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(memory: &[Scored], speed: &[Scored], calibrated: &[Scored], fits: &Fits) -> String {
+fn told(
+    memory: &[Scored],
+    speed: &[Scored],
+    calibrated: &[Scored],
+    (ranks, fits): (&Ranks, &Fits),
+) -> String {
     let mut text = String::new();
     for (name, rows) in [
         ("memory", Errors::of(memory.iter())),
@@ -162,6 +169,14 @@ fn told(memory: &[Scored], speed: &[Scored], calibrated: &[Scored], fits: &Fits)
     }
     let _ = writeln!(
         text,
+        "speed, order inside {} sweeps of at least {SWEEP} rows: Spearman's coefficient {:.2} in the median, {:.2} in the lowest, at least {RANKED_WELL} in {}",
+        ranks.sweeps, ranks.median, ranks.lowest, ranks.well
+    );
+    for (name, rows, coefficient) in &ranks.below {
+        let _ = writeln!(text, "  {coefficient:>7.2} {rows:>4}  {name}");
+    }
+    let _ = writeln!(
+        text,
         "fits: {} of {} that ran, {} of {} that were out of memory, longest sequence right in {} of {}",
         fits.ran_fit, fits.ran, fits.failed_fit, fits.failed, fits.longest_right, fits.longest
     );
@@ -177,7 +192,42 @@ struct Validated {
     speed_dense_calibrated: Errors,
     speed_experts: Errors,
     speed_experts_calibrated: Errors,
+    ranks: Ranks,
     fits: Fits,
+}
+
+/// A sweep of fewer rows says little of an order.
+const SWEEP: usize = 5;
+/// Spearman's coefficient from which on an order is about right.
+const RANKED_WELL: f64 = 0.9;
+
+/// How well rows of one model with one library on one GPU type are ordered by their speed.
+#[derive(Serialize)]
+struct Ranks {
+    sweeps: usize,
+    median: f64,
+    lowest: f64,
+    /// Sweeps whose coefficient is at least 0.9.
+    well: usize,
+    /// The others: name, rows, coefficient.
+    below: Vec<(String, usize, f64)>,
+}
+
+impl Ranks {
+    fn of(speed: &[Scored]) -> Self {
+        let mut sweeps = score::sweeps(speed, SWEEP);
+        let coefficients: Vec<f64> = sweeps.iter().map(|sweep| sweep.2).collect();
+        let all = sweeps.len();
+        sweeps.retain(|sweep| sweep.2 < RANKED_WELL);
+        sweeps.sort_by(|a, b| a.2.total_cmp(&b.2));
+        Self {
+            sweeps: all,
+            median: score::quantile(coefficients.clone(), 0.5),
+            lowest: score::quantile(coefficients, 0.0),
+            well: all - sweeps.len(),
+            below: sweeps,
+        }
+    }
 }
 
 /// Errors of one answer over groups.
