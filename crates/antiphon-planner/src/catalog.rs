@@ -231,6 +231,14 @@ pub fn model(name: &str) -> Result<&'static KnownModel, Vec<&'static str>> {
                 .iter()
                 .find(|known| stem(&tail(&known.shape.name)) == base)
         })
+        .or_else(|| {
+            // Without its version, where only one is known.
+            let versions = format!("{}-v", stem(&tail(name)));
+            let mut known = models()
+                .iter()
+                .filter(|known| stem(&tail(&known.shape.name)).starts_with(&versions));
+            known.next().filter(|_| known.next().is_none())
+        })
         .ok_or_else(|| {
             nearest(
                 &wanted,
@@ -345,6 +353,17 @@ mod tests {
                 known.shape.name
             );
         }
+    }
+
+    #[test]
+    fn a_version_may_be_left_out_where_only_one_is_known() {
+        let found = |name: &str| model(name).map(|known| known.shape.name.clone()).ok();
+        assert_eq!(
+            found("Mixtral-8x7B").as_deref(),
+            Some("mistralai/Mixtral-8x7B-v0.1")
+        );
+        // Its versions differ in vocabulary.
+        assert_eq!(found("Mistral-7B"), None);
     }
 
     #[test]

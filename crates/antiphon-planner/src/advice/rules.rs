@@ -116,8 +116,13 @@ fn fewer_steps(asked: &Asked) -> Option<Advice> {
         makes_fit: needs.fits && !asked.plan.memory.fits,
         ..Effect::default()
     };
+    let here = if states > 0.0 {
+        format!(", here {states:.1} GiB of a GPU with AdamW and {theirs:.1} GiB with Sophia")
+    } else {
+        String::new()
+    };
     let sentence = format!(
-        "Sophia is said to need {:.0} % fewer steps than AdamW ({}); that it also needs 14 GB a GPU less, as is said there, does not hold: both keep two states of the same size, here {states:.1} GiB of a GPU with AdamW and {theirs:.1} GiB with Sophia",
+        "Sophia is said to need {:.0} % fewer steps than AdamW ({}); that it also needs 14 GB a GPU less, as is said there, does not hold: both keep two states of the same size{here}",
         100.0 * saved,
         said.caveat,
     );

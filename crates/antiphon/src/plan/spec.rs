@@ -37,6 +37,13 @@ pub(super) fn asked(args: &PlanArgs) -> Result<Asked, Failure> {
     };
     override_with(&mut spec, args)?;
     let mut assumptions = Vec::new();
+    if args.file.is_none() && spec.method == Method::Full && args.method.is_none() {
+        assumptions.push(Assumption {
+            what: "method",
+            taken: "full".into(),
+            why: "none is named; give `--method lora` or another".into(),
+        });
+    }
     let machine = machine(args, &mut assumptions)?;
     Ok(Asked {
         spec,
@@ -53,8 +60,17 @@ fn override_with(spec: &mut TrainingSpec, args: &PlanArgs) -> Result<(), Failure
     if let Some(task) = &args.task {
         spec.task = word::<Task>("--task", task, words::TASKS)?;
     }
-    if let Some(method) = &args.method {
-        (spec.method, spec.quantization) = method_of(method, args)?;
+    match args
+        .method
+        .as_deref()
+        .map(|name| (name, words::word::<Task>(name)))
+    {
+        None => {}
+        // People say "the method is GRPO", too; no word is both.
+        Some((name, Some(task))) if args.task.as_deref().is_none_or(|other| other == name) => {
+            spec.task = task;
+        }
+        Some((name, _)) => (spec.method, spec.quantization) = method_of(name, args)?,
     }
     if let Some(optimizer) = &args.optimizer {
         spec.optimizer = Some(word::<Optimizer>(
@@ -165,10 +181,23 @@ fn machine(args: &PlanArgs, assumptions: &mut Vec<Assumption>) -> Result<Machine
         Some(file) => of_cluster(file, args.gpu.as_deref())?,
         None => named(args)?,
     };
-    if let Some(price) = args.price {
+    if let Some(price) = price(args)? {
         machine.usd_h = price;
     }
     Ok(machine)
+}
+
+/// US dollars for a GPU an hour, where they are stated.
+fn price(args: &PlanArgs) -> Result<Option<f64>, Failure> {
+    let legal = |usd: &f64| usd.is_finite() && *usd >= 0.0;
+    match args.price {
+        Some(usd) if !legal(&usd) => {
+            let what = format!("`--price {usd}` is no price");
+            let help = "give US dollars for a GPU an hour, like 2.50; 0 where it costs nothing";
+            Err(Failure::new(Exit::Usage, "AP0729", what).help(help))
+        }
+        other => Ok(other),
+    }
 }
 
 /// The GPU type that most plans are for.
@@ -184,7 +213,7 @@ pub(super) fn named(args: &PlanArgs) -> Result<Machine, Failure> {
         })
     })?;
     let mut machine = Machine::usual(gpu);
-    if let Some(price) = args.price {
+    if let Some(price) = price(args)? {
         machine.usd_h = price;
     }
     Ok(machine)
