@@ -112,7 +112,7 @@ fn every_example_has_its_answer() {
             transformers-zero3.json --gpu h100 --gpus 8: meta-llama/Llama-3.1-70B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 3 recompute full; 8 x 1 x 8192 tokens; 44.4 GiB at loss, fits true; step 92577 ms, 708 tokens/s a GPU
             trl-grpo.yaml --gpu h100 --gpus 8: Qwen/Qwen2.5-3B on 8 x H100-SXM-80GB; dp 8 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 8 x 2560 tokens; 99.6 GiB at loss, fits false; step 36309 ms, 2256 tokens/s a GPU
             trl-sft.sh --gpu h100: google/gemma-2-9b on 4 x H100-SXM-80GB; dp 4 tp 1 pp 1 ep 1 zero 0 recompute full; 2 x 4 x 2048 tokens; 49.5 GiB at loss, fits true; step 2934 ms, 5584 tokens/s a GPU
-            unsloth-qlora.py --gpu 4090: meta-llama/Llama-3.1-8B on 1 x RTX4090; dp 1 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 2 x 8192 tokens; 10.0 GiB at backward, fits true; step 39860 ms, 1644 tokens/s a GPU
+            unsloth-qlora.py --gpu 4090: meta-llama/Llama-3.1-8B on 1 x RTX4090; dp 1 tp 1 pp 1 ep 1 zero 0 recompute full; 4 x 2 x 8192 tokens; 9.8 GiB at backward, fits true; step 39860 ms, 1644 tokens/s a GPU
             verl-grpo.sh --gpu h100: Qwen/Qwen2.5-7B on 16 x H100-SXM-80GB; dp 16 tp 1 pp 1 ep 1 zero 3 recompute full; 16 x 4 x 4096 tokens; 56.7 GiB at generate, fits true; step 254201 ms, 4125 tokens/s a GPU
             verl-ppo-megatron.yaml --gpu h100: Qwen/Qwen3-30B-A3B on 32 x H100-SXM-80GB; dp 8 tp 2 pp 2 ep 8 zero 1 recompute none; 8 x 1 x 4096 tokens; 77.8 GiB at generate, fits false; step 70262 ms, 466 tokens/s a GPU
         "#]],
