@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::training::{Place, Recompute, Schedule, Sharding};
-use antiphon_types::{Bytes, GpuAmount, Learned, Millis, Shape, ShapePlan, Span, UsdMicros};
+use antiphon_types::{Bytes, GpuAmount, Learned, Millis, Shape, ShapePlan, Span, Tasks, UsdMicros};
 
 use crate::roles::{self, Part, Role};
 use crate::search::{Choice, Found, Limits, Offer};
@@ -77,7 +77,25 @@ pub fn of_command(choice: &Choice, offer: &Offer) -> Shape {
     let gpus = roles::of_command(run);
     // Groups of other roles are of other sizes.
     let tp = if gpus == run.gpus { run.tp } else { 1 };
-    shape(offer, gpus, tp)
+    let shape = shape(offer, gpus, tp);
+    if gpus == run.gpus || gpus <= offer.machine.node {
+        return shape;
+    }
+    // Over several nodes, parts of which each role has whole ones: Ray places a role on GPUs that lie together.
+    let sizes = choice.roles.iter().map(|role| role.gpus);
+    let part = sizes.fold(common(run.gpus, offer.machine.node), common);
+    Shape {
+        tasks: Tasks::Exactly(u32::try_from(gpus / part).unwrap_or(u32::MAX)),
+        ..shape
+    }
+}
+
+/// The largest number that divides both.
+const fn common(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// The shape of those that train alone.

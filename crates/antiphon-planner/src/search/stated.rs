@@ -65,7 +65,10 @@ pub fn stated(
                 Ok(found)
             }
             (None, Some(error)) => Err(error),
-            (None, None) => Ok(found),
+            (None, None) => {
+                found.reason = not_there(offers, limits);
+                Ok(found)
+            }
         };
     }
     // By what a token takes, since a step is another one on other counts.
@@ -74,6 +77,20 @@ pub fn stated(
         .sort_by(|a, b| b.tokens_per_s().total_cmp(&a.tokens_per_s()));
     (found.recommended, found.reason) = pareto::recommend(&found.choices, offers, limits);
     Ok(found)
+}
+
+/// Why no count was looked at.
+fn not_there(offers: &[Offer], limits: &Limits) -> String {
+    let Some(most) = offers.iter().map(|offer| offer.gpus).max() else {
+        return "no GPUs are on offer".into();
+    };
+    let (least, all) = (limits.gpus_min, limits.gpus_max);
+    let asked = if least == all {
+        least.to_string()
+    } else {
+        format!("{least} to {all}")
+    };
+    format!("it is for {asked} GPUs, and the most of one type that are there is {most}")
 }
 
 /// GPUs of roles beside those that train.

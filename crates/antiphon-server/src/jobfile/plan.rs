@@ -150,9 +150,12 @@ fn sharing(choice: &Choice) -> Option<String> {
         .collect();
     (shared.len() > 1).then(|| {
         format!(
-            "`{}` share {} GPUs; a model gets its own as a role of the job",
+            "`{}` share {}; a model gets its own as a role of the job",
             shared.join("`, `"),
-            choice.run.gpus
+            match choice.run.gpus {
+                1 => "one GPU".to_owned(),
+                gpus => format!("{gpus} GPUs"),
+            }
         )
     })
 }

@@ -88,12 +88,15 @@ fn parts(text: &mut String, plan: &Plan) {
     {
         let _ = writeln!(
             text,
-            "{} and {last} share {} GPUs",
+            "{} and {last} share {}",
             others.join(", "),
-            plan.run.gpus
+            match plan.run.gpus {
+                1 => "one GPU".to_owned(),
+                gpus => format!("{gpus} GPUs"),
+            }
         );
     } else if !plan.roles.is_empty() {
-        let _ = writeln!(text, "trainer on {} GPUs", plan.run.gpus);
+        let _ = writeln!(text, "trainer on GPUs of its own: {}", plan.run.gpus);
     }
     for role in &plan.roles {
         let _ = writeln!(text, "{}", role.described());

@@ -48,7 +48,7 @@ fn without_roles_all_models_share_the_gpus_that_train() {
         let told = made.notes.iter().find(|note| note.starts_with(names));
         let told = told.unwrap_or_else(|| panic!("{:?}", made.notes));
         assert!(
-            told.ends_with(" GPUs; a model gets its own as a role of the job"),
+            told.ends_with("; a model gets its own as a role of the job"),
             "{told}"
         );
         assert!(made.warnings.is_empty(), "{:?}", made.warnings);
@@ -245,6 +245,11 @@ fn one_command_that_starts_all_roles_gets_the_gpus_of_all() {
     let ray = made(&train);
     assert_eq!(ray.spec.roles[0].shape.gpus, GpuAmount::from_gpus(16));
     assert_eq!(ray.spec.roles[0].alternatives.len(), 0);
+    // Eight that train, four that generate, four for the reference: four parts of four.
+    assert_eq!(
+        ray.spec.roles[0].shape.tasks,
+        antiphon_types::Tasks::Exactly(4)
+    );
     assert!(ray.spec.plans[0].is_of(&ray.spec.roles[0].shape));
     assert!(
         ray.spec.plans[0].layout.starts_with("trainer on 8: "),
