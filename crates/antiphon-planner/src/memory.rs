@@ -252,7 +252,7 @@ fn each_moment(run: &Run, stage: u64, mut consider: impl FnMut(Phase, Parts)) {
     let (kept, live) = kept(run, stage);
     let reference = reference(run, &own);
     // A critic is as large as the actor and trained as it is; each has its turn.
-    let critic = roles::shared(run).contains(&Part::Critic);
+    let critic = roles::shares(run, Part::Critic);
     let trained = if critic { 2.0 } else { 1.0 };
     let workspace = run.profile.workspace_gib * GIB + dequantized(run);
     let beside = if run.rollout.gives_back == Some(true) {
@@ -468,9 +468,8 @@ fn cached_copies(run: &Run, own: &Parameters) -> f64 {
 
 /// Models beside what is trained that only score: the reference, unless an adapter's base is it, and the reward model.
 fn reference(run: &Run, own: &Parameters) -> f64 {
-    let shared = roles::shared(run);
-    let reference = run.trained.full && (run.compares() || shared.contains(&Part::Reference));
-    let reward = shared.contains(&Part::Reward);
+    let reference = run.trained.full && (run.compares() || roles::shares(run, Part::Reference));
+    let reward = roles::shares(run, Part::Reward);
     let copies = f64::from(u8::from(reference)) + f64::from(u8::from(reward));
     let shards = if run.sharding == Sharding::Zero3 {
         run.shards as f64

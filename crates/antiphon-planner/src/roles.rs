@@ -134,13 +134,17 @@ pub fn of_command(run: &Run) -> u64 {
     }
 }
 
+/// Whether a part of a run is there and shares the GPUs that train.
+#[must_use]
+pub fn shares(run: &Run, part: Part) -> bool {
+    has(run.task, &run.rollout, part) && own(run, part).is_none()
+}
+
 /// Parts that share the GPUs that train, the policy first.
 #[must_use]
 pub fn shared(run: &Run) -> Vec<Part> {
-    Part::ALL
-        .into_iter()
-        .filter(|&part| has(run.task, &run.rollout, part) && own(run, part).is_none())
-        .collect()
+    let parts = Part::ALL.into_iter();
+    parts.filter(|&part| shares(run, part)).collect()
 }
 
 /// A part with GPUs of its own.
