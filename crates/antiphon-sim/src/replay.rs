@@ -17,7 +17,7 @@ use crate::figure;
 use crate::outcome::Outcome;
 use crate::simulate::{Tables, courses};
 use crate::workload::{End, TraceJob, Work, Workload};
-use crate::world::{Cause, Decider, Finished, Record, Setting, Span, Tally, World, held};
+use crate::world::{Cause, Decider, Finished, Onlooker, Record, Setting, Span, Tally, World, held};
 
 /// What a recorded outcome is called among policies.
 pub const RECORDED: &str = "recorded";
@@ -448,7 +448,7 @@ impl Recording {
         name: &str,
         setting: &Setting,
         stopwatch: &dyn Fn() -> u64,
-        on_progress: &mut dyn FnMut(usize) -> bool,
+        onlooker: &mut dyn Onlooker,
     ) -> (Outcome, Finished) {
         let courses = courses(&self.workload, &setting.cluster, &Tables::None);
         let known: Vec<Option<&Course>> =
@@ -457,7 +457,7 @@ impl Recording {
         let bounds = bounds(&self.workload, &known, gpus);
         drop(known);
         let world = World::new(&self.workload, setting, Decider::Kernel, courses, stopwatch);
-        let finished = world.with_specs(&self.specs).run(on_progress);
+        let finished = world.with_specs(&self.specs).run(onlooker);
         let mut outcome = Outcome {
             policy: name.to_owned(),
             trace: self.workload.name.clone(),

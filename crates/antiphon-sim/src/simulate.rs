@@ -17,7 +17,7 @@ use crate::profile::Profile;
 use crate::throughput::{Placed, Throughputs};
 use crate::trace::TraceError;
 use crate::workload::{Work, Workload};
-use crate::world::{Decider, Finished, Knowledge, Setting, World, gpu_types};
+use crate::world::{Decider, Finished, Knowledge, Onlooker, Setting, World, gpu_types};
 
 /// The name of antiphon's own policy.
 pub const ANTIPHON: &str = "antiphon";
@@ -292,7 +292,7 @@ pub fn simulate(
     setting: &Setting,
     tables: &Tables,
     stopwatch: &dyn Fn() -> u64,
-    on_progress: &mut dyn FnMut(usize) -> bool,
+    onlooker: &mut dyn Onlooker,
 ) -> (Outcome, Finished) {
     let began = stopwatch();
     let all = setting.cluster.nodes.iter().map(|node| node.gpus).sum();
@@ -312,7 +312,7 @@ pub fn simulate(
         }
     }
     let world = World::new(workload, setting, decider, courses, stopwatch).with_used(&used);
-    let finished = world.run(on_progress);
+    let finished = world.run(onlooker);
     let seconds = |span: Millis| millis(span) / 1_000.0;
     let mut outcome = Outcome {
         policy: name.to_owned(),

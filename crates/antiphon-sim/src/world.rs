@@ -11,6 +11,7 @@ mod forecasts;
 mod gang;
 mod loss;
 mod noise;
+mod onlooker;
 mod record;
 mod run;
 mod save;
@@ -39,6 +40,7 @@ use strike::{Machine, Strike};
 pub use forecasts::{ForecastScore, Intervals};
 pub use gang::spec_of;
 pub use noise::Noise;
+pub use onlooker::Onlooker;
 pub use record::{Cause, Lost, Record};
 pub(crate) use span::held;
 pub use span::{Held, Span, Spans};
@@ -163,6 +165,8 @@ pub struct World<'a> {
     specs: &'a [JobSpec],
     /// Whether every invariant is checked after every event.
     checked: bool,
+    /// Who looks on, once it runs.
+    onlooker: Option<&'a mut (dyn Onlooker + 'a)>,
 }
 
 /// What was counted on the way.
@@ -250,6 +254,7 @@ impl<'a> World<'a> {
             stopwatch,
             specs: &[],
             checked: false,
+            onlooker: None,
         };
         for (job, course) in workload.jobs.iter().zip(courses) {
             let place = world.runs.len();
@@ -266,7 +271,6 @@ impl<'a> World<'a> {
             let fate = Fate::draw(&setting.faults, setting.seed, place, course.best_ms());
             world.runs.push(Run::new(course, record, claims, fate));
         }
-        world.begin();
         world
     }
 
@@ -318,12 +322,17 @@ impl<'a> World<'a> {
         self.begin_strikes();
     }
 
-    /// Runs until every job has ended or nothing more can happen. `on_progress` is told the number of jobs done, and says
-    /// whether to go on.
-    pub fn run(mut self, on_progress: &mut dyn FnMut(usize) -> bool) -> Finished {
+    /// Runs until every job has ended, nothing more can happen, or whoever looks on does not want to go on.
+    pub fn run(mut self, onlooker: &'a mut (dyn Onlooker + 'a)) -> Finished {
+        self.onlooker = Some(onlooker);
+        self.begin();
         let mut done = 0;
         while let Some(at) = self.next_time() {
-            self.now = self.now.max(at);
+            let at = self.now.max(at);
+            if !self.looks_on(|onlooker| onlooker.before(at)) {
+                break;
+            }
+            self.now = at;
             let mut ticked = self.wake_at.is_some_and(|wake| wake <= self.now);
             while let Some(Reverse((at, _, _))) = self.coming.peek() {
                 if *at > self.now {
@@ -346,11 +355,19 @@ impl<'a> World<'a> {
             if let Some(forecasts) = &mut self.forecasts {
                 forecasts.look_if_due(&self.state);
             }
-            if self.to_come == 0 || !on_progress(done) {
+            if self.to_come == 0 || !self.looks_on(|onlooker| onlooker.progress(done)) {
                 break;
             }
         }
         self.finish()
+    }
+
+    /// Asks whoever looks on.
+    fn looks_on(&mut self, ask: impl FnOnce(&mut dyn Onlooker) -> bool) -> bool {
+        match &mut self.onlooker {
+            Some(onlooker) => ask(&mut **onlooker),
+            None => true,
+        }
     }
 
     fn next_time(&self) -> Option<Timestamp> {
@@ -436,6 +453,9 @@ impl<'a> World<'a> {
             panic!("after event {} at {:?}: {wrong}", event.seq, self.now);
         }
         self.tally.events += 1;
+        if let Some(onlooker) = self.onlooker.as_deref_mut() {
+            onlooker.logged(event);
+        }
     }
 
     fn finish(mut self) -> Finished {
