@@ -45,4 +45,5 @@ pub use convergence::{Estimate, Forecast};
 pub use series::Point;
 pub use shard::ShardLoss;
 pub use signal::{ProgressSignal, Signal};
+pub use straggler::TaskTime;
 pub use window::{JobWindow, Latest};

@@ -12,7 +12,7 @@ use crate::hang::HangRule;
 use crate::interval::disk::DiskRule;
 use crate::interval::{IntervalRule, Save};
 use crate::signal::{ProgressSignal, Signal, finite};
-use crate::straggler::{StragglerRule, TaskStep};
+use crate::straggler::{StragglerRule, TaskStep, TaskTime};
 
 /// Rows of a micro-batch that nobody asks for more than.
 const ROWS_MAX: u32 = 4_096;
@@ -180,6 +180,11 @@ impl RunRules {
     /// A task gets another part of the batch from now on: its time is judged against that.
     pub(crate) fn drained(&mut self, task: u32, share_permille: u32) {
         self.straggler.drained(task, share_permille);
+    }
+
+    /// What each task takes for a step by itself.
+    pub(crate) fn task_times(&self) -> Vec<TaskTime> {
+        self.straggler.times()
     }
 
     /// Rows of a micro-batch now, as far as that is certain.

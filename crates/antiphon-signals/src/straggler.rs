@@ -91,6 +91,17 @@ impl TaskStep {
     }
 }
 
+/// What one task takes for a step by itself, for people to look at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TaskTime {
+    /// The rank.
+    pub task: u32,
+    /// The median of its last window in milliseconds: a step less what it waits for the others.
+    pub own_ms: f64,
+    /// Which part of an equal share of the batch it gets, 0 to 1.
+    pub share: f64,
+}
+
 /// The straggler rule of one attempt.
 #[derive(Debug, Default)]
 pub(crate) struct StragglerRule {
@@ -139,6 +150,18 @@ impl StragglerRule {
             task.next.clear();
             task.lag = Lag::default();
         }
+    }
+
+    /// What each task takes for a step by itself, once it has filled a window.
+    pub(crate) fn times(&self) -> Vec<TaskTime> {
+        let timed = self.tasks.iter().filter_map(|(rank, task)| {
+            Some(TaskTime {
+                task: *rank,
+                own_ms: task.own_ms?,
+                share: task.share(),
+            })
+        });
+        timed.collect()
     }
 
     fn take(&mut self, signal: &TaskStep, own_ms: f64) {
@@ -210,6 +233,9 @@ impl StragglerRule {
     fn close(&mut self) {
         let window = self.window;
         self.window += 1;
+        for task in self.tasks.values_mut().filter(|task| task.is_full()) {
+            task.own_ms = Some(task.center());
+        }
         let compared = self.compare();
         let mut whole_ms: Vec<f64> = compared
             .iter()

@@ -14,6 +14,7 @@ use crate::run::RunRules;
 use crate::series::{Point, Series};
 use crate::shard::{ShardLoss, ShardRule};
 use crate::signal::{ProgressSignal, Signal, finite};
+use crate::straggler::TaskTime;
 use crate::stream::Stream;
 
 /// Tasks of one job: bounds memory whatever is sent.
@@ -73,6 +74,7 @@ struct Curves {
     grad_norm: Series,
     tokens_per_s: Series,
     memory_peak_bytes: Series,
+    micro_batch: Series,
     shards: Vec<Series>,
     probes: Vec<Series>,
 }
@@ -97,6 +99,7 @@ impl JobWindow {
                 grad_norm: Series::new(POINTS_MAX),
                 tokens_per_s: Series::new(POINTS_MAX),
                 memory_peak_bytes: Series::new(POINTS_MAX),
+                micro_batch: Series::new(POINTS_MAX),
                 shards: Vec::new(),
                 probes: Vec::new(),
             },
@@ -165,6 +168,12 @@ impl JobWindow {
         self.shards.losses(&self.stream)
     }
 
+    /// What each task takes for a step by itself, as far as tasks report that.
+    #[must_use]
+    pub fn task_times(&self) -> Vec<TaskTime> {
+        self.run.task_times()
+    }
+
     /// Where the loss goes: the steps that remain and the loss at the end, as far as that can be said.
     #[must_use]
     pub fn forecast(&self) -> Option<Forecast> {
@@ -177,8 +186,8 @@ impl JobWindow {
         self.dropped
     }
 
-    /// A down-sampled curve over steps: `loss`, `step_ms`, `grad_norm`, `tokens_per_s`, `memory_peak_bytes`, `shard/NAME`
-    /// (its loss) or `probe/CATEGORY`; nothing where no such curve was reported.
+    /// A down-sampled curve over steps: `loss`, `step_ms`, `grad_norm`, `tokens_per_s`, `memory_peak_bytes`, `micro_batch` (rows
+    /// of a micro-step), `shard/NAME` (its loss) or `probe/CATEGORY`; nothing where no such curve was reported.
     #[must_use]
     pub fn series(&self, name: &str) -> Option<Vec<Point>> {
         let curves = &self.curves;
@@ -188,6 +197,7 @@ impl JobWindow {
             "grad_norm" => &curves.grad_norm,
             "tokens_per_s" => &curves.tokens_per_s,
             "memory_peak_bytes" => &curves.memory_peak_bytes,
+            "micro_batch" => &curves.micro_batch,
             _ => match name.split_once('/')? {
                 ("shard", shard) => curves.shards.get(self.stream.shard_names.get(shard)?)?,
                 ("probe", category) => curves
@@ -345,6 +355,9 @@ impl JobWindow {
         }
         if let Some(peak) = finite(signal.memory_peak_bytes) {
             self.curves.memory_peak_bytes.push(step, peak);
+        }
+        if let Some(rows) = signal.micro_batch.filter(|rows| *rows > 0) {
+            self.curves.micro_batch.push(step, f64::from(rows));
         }
         if let Some(step_ms) = finite(signal.step_ms).filter(|ms| *ms > 0.0) {
             newest.step_ms = Some(step_ms);

@@ -22,6 +22,8 @@ pub(super) struct Task {
     pub(super) quiet_until: u64,
     /// Its newest steps, as far as they took a multiple of the usual.
     pub(super) lag: Lag,
+    /// The median of the last window that it filled, for people to look at.
+    pub(super) own_ms: Option<f64>,
     /// Whether its device has said that it is throttled since the last window was judged.
     pub(super) throttled: bool,
 }
