@@ -9,7 +9,7 @@ TORCH := target/torch-venv
 ALLOW_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way test-metrics test-browser screenshots lint bench bench-full results proof gpu-check clean
+.PHONY: demo test test-rust test-slurm storm test-python test-torch test-two-way test-metrics test-browser screenshots lint bench bench-full dashboard-times results proof gpu-check clean
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
@@ -117,6 +117,12 @@ bench-full:
 	cargo bench --quiet -p antiphon-server --bench signals -- --runs 5 --seconds 30
 	cargo bench --quiet -p antiphon-sim --bench million
 	cargo bench --quiet -p antiphon --bench local -- --runs 3 --slurm-runs 3 --seconds 100 --commands 50
+
+## Times of the dashboard's pages on a large simulation, in Chromium: writes them into docs/reference/performance.md.
+dashboard-times: $(VENV)/browser
+	cargo build --quiet --release --bin antiphon
+	scripts/dashboard/with_browser.sh $(PY) scripts/dashboard/times.py --binary target/release/antiphon > target/dashboard-times.jsonl
+	$(PYTHON) scripts/performance_page.py target/dashboard-times.jsonl --command "make dashboard-times"
 
 ## The published comparisons on public traces, and the practice scenario: `make results TRACES=DIR` writes
 ## docs/reference/results.md and docs/reference/practice.md.

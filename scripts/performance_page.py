@@ -18,6 +18,7 @@ from typing import Any
 
 BEGIN = "<!-- begin: written by scripts/performance_page.py -->"
 KERNEL = "<!-- begin: the kernel, written by scripts/performance_page.py -->"
+DASHBOARD = "<!-- begin: the dashboard, written by scripts/performance_page.py -->"
 SIGNALS = "<!-- begin: signals, written by scripts/performance_page.py -->"
 END = "<!-- end -->"
 PAGE = Path(__file__).resolve().parent.parent / "docs/reference/performance.md"
@@ -42,6 +43,14 @@ BARS: dict[str, Bar] = {
     "signals/http": Bar("signals a second over HTTP, generator on the same cores", "1,000,000"),
     "signals/in_process": Bar("signals a second through every rule, one core", "5,000,000"),
     "local/restart": Bar("restart after `kill -9`, to the first answered request", "-"),
+    **{
+        f"dashboard/open_{page}": Bar(f"{page}: from the address to the painted page", "< 1 s")
+        for page in ("now", "cluster", "queue", "job", "teams", "explain")
+    },
+    **{
+        f"dashboard/change_{page}": Bar(f"{page}: from a change's arrival to its being painted", "< 100 ms")
+        for page in ("now", "cluster", "queue", "job", "teams")
+    },
     "slurm/submit_to_start": Bar("the same submits to Slurm, p99", "-"),
     "slurm/through_antiphon": Bar("time that antiphon adds to 1,000 jobs of one GPU on Slurm", "< 10 %"),
 }
@@ -229,6 +238,29 @@ def signals(lines: list[Line], command: str, date: str) -> str:
     return "\n".join([*parts, "", END])
 
 
+def dashboard(lines: list[Line], command: str, date: str) -> str:
+    rows = []
+    for line in lines:
+        bar = BARS[line["bench"]]
+        low, high = line["spread"]
+        reached, spread = f"{number(line['value'])} ms", f"{number(low)} to {number(high)} ms"
+        rows.append([f"`{line['bench']}`", bar.what, bar.bar, reached, spread, str(line["runs"])])
+    size = lines[-1]
+    parts = [
+        DASHBOARD,
+        "",
+        f"Measured {date} with `{command}`.",
+        f"Machine: {machine()}; the simulation and Chromium share it.",
+        f"{size['nodes']:,} nodes, {size['jobs']:,} jobs, {size['running']:,} of them running, while virtual time goes "
+        f"on {size['speed'].rstrip('x')} times as fast as a clock.",
+        "",
+        *table(["benchmark", "what", "bar", "median", "spread", "times"], rows),
+        "",
+        END,
+    ]
+    return "\n".join(parts)
+
+
 def planted_found(runs: list[dict[str, Any]]) -> list[str]:
     """When the rules named what was planted in one more job while the load ran."""
     head = ["planted, run by run", "named at step", "after", "while the load ran"]
@@ -275,11 +307,14 @@ def main() -> int:
     text: str | None = page.read_text()
     ours = [line for line in lines if line["bench"].startswith("kernel/")]
     of_signals = [line for line in lines if line["bench"].startswith("signals/")]
-    others = last([line for line in lines if line not in ours and line not in of_signals])
+    of_pages = [line for line in lines if line["bench"].startswith("dashboard/")]
+    others = last([line for line in lines if line not in ours and line not in of_signals and line not in of_pages])
     if ours and text is not None:
         text = replaced(text, KERNEL, kernel(ours, given.command, given.date))
     if of_signals and text is not None:
         text = replaced(text, SIGNALS, signals(of_signals, given.command, given.date))
+    if of_pages and text is not None:
+        text = replaced(text, DASHBOARD, dashboard(of_pages, given.command, given.date))
     if others and text is not None:
         text = replaced(text, BEGIN, section(others, given.command, given.date))
     if text is None:

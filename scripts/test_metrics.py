@@ -40,8 +40,9 @@ def free_port() -> int:
         return port
 
 
-def fetch(url: str, token: str | None = None) -> tuple[str, str]:
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+def fetch(url: str, token: str | None = None, accept: str = "*/*") -> tuple[str, str]:
+    headers = {"Accept": accept, **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.headers["content-type"], answer.read().decode()
 
@@ -73,7 +74,7 @@ def check_server(url: str, token: str) -> str:
             raise
     else:
         raise SystemExit("error: /metrics was read without a token")
-    kind, text = fetch(f"{url}/metrics", token)
+    kind, text = fetch(f"{url}/metrics", token, "application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text"), kind
     assert text.endswith("# EOF\n"), text[-100:]
     return text
@@ -135,10 +136,11 @@ def scrape(folder: Path, binary: Path, allow_root: bool, prometheus: str, promto
         job.write_text(JOB)
         subprocess.run([str(binary), "submit", str(job)], env=environment, check=True)
         wait_for("the job", lambda: 'state="running"} 1' in check_server(url, token))
-        checked = subprocess.run(
-            [promtool, "check", "metrics"], input=check_server(url, token), text=True, capture_output=True
-        )
+        kind, text = fetch(f"{url}/metrics", token)
+        assert kind.startswith("text/plain; version=0.0.4"), kind
+        checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True)
         print(checked.stdout, checked.stderr, sep="")
+        assert "no help text" not in checked.stderr + checked.stdout, "every metric says what it is"
         config = (MONITORING / "prometheus.yml").read_text()
         config = config.replace("/etc/prometheus/antiphon-token", str(token_file)).replace(
             "127.0.0.1:7440", f"127.0.0.1:{port}"

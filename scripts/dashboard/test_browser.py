@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
+from simulation import Simulation
 from world import H100, HOSTILE, ROOT, World
 
 BINARY = Path(os.environ.get("ANTIPHON_BINARY", ROOT / "target" / "debug" / "antiphon"))
@@ -192,6 +193,16 @@ class Dashboard(unittest.TestCase):
         page.locator('[data-confirm="cancel"]').click()
         expect(page.locator(".head .state")).to_have_text("canceled")
 
+    def test_a_job_that_waits_gets_another_class(self) -> None:
+        job = self.world.sleep("to-be-urgent", "research", "best-effort", 190, 600, **H100)
+        page = self.open(f"job/{job}")
+        page.locator('[data-act="class"]').click()
+        page.locator("#act-class").select_option("standard")
+        page.locator('[data-confirm="class"]').click()
+        expect(page.locator('[data-fact="Class"]')).to_contain_text("standard")
+        self.assertEqual(self.world.get(f"/v1/jobs/{job}")["summary"]["class"], "standard")
+        self.world.run("cancel", job)
+
     def test_job_shows_both_directions_and_the_numbers_of_the_api(self) -> None:
         page = self.open(f"job/{self.trainer}")
         for kind in ("start", "finding", "directive"):
@@ -279,6 +290,32 @@ class Dashboard(unittest.TestCase):
         page.get_by_role("button", name="Look").click()
         expect(page.locator("main h1").first).to_have_text("Now")
         self.assertNotIn(self.world.token, page.url)
+
+
+class Simulated(unittest.TestCase):
+    """`antiphon simulate --serve` in the same pages."""
+
+    def test_a_simulation_is_shown_by_its_clock_and_offers_no_action(self) -> None:
+        complaints: list[str] = []
+        with Simulation(BINARY, nodes=20, jobs=300, speed="60x") as simulation, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            page = browser.new_page()
+            page.set_default_timeout(PATIENCE_MS)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.goto(f"{simulation.url}#token={simulation.token}")
+            expect(page.locator("#simulation")).to_contain_text("60 times as fast as a clock")
+            job = simulation.get("/v1/jobs?limit=1")["jobs"][0]["id"]
+            for place in [*PAGES, f"job/{job}"]:
+                page.goto(f"{simulation.url}#/{place}")
+                page.wait_for_selector("main h1")
+                page.wait_for_selector(".skeleton", state="detached")
+                expect(page.locator("#simulation")).to_contain_text("Nothing can be changed here")
+            self.assertEqual(page.locator("[data-act]").count(), 0)
+            shown = page.locator("[data-virtual-time]")
+            before = shown.inner_text()
+            expect(shown).not_to_have_text(before)
+            self.assertEqual(complaints, [])
+            browser.close()
 
 
 # How many colors a canvas has.

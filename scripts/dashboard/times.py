@@ -1,6 +1,7 @@
-"""How long pages of the dashboard take with 5,000 nodes and 100,000 jobs, in Chromium beside the server.
+"""How long pages of the dashboard take on a large cluster, in Chromium beside `antiphon simulate --serve`.
 
-Nothing is started: antiphon is paused, so that no process runs beside what is measured. Prints one JSON object a line.
+The simulation has run ahead to a moment at which 5,000 nodes are full and 100,000 jobs are there, and goes on there
+while pages are opened and follow it. Prints one JSON object a line, which `scripts/performance_page.py` takes.
 """
 
 from __future__ import annotations
@@ -12,62 +13,56 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
-from world import ROOT, World
+from playwright.sync_api import Browser, Page, sync_playwright
+from simulation import Simulation
 
-PAGES = {"now": "Now", "cluster": "Cluster", "queue": "Queue", "teams": "Teams"}
-ARRAY = 1_000
+PAGES = {"now": "Now", "cluster": "Cluster", "queue": "Queue", "job": "", "teams": "Teams", "explain": "Explain"}
+# Those that follow the simulation; Explain is asked for.
+LIVE = ["now", "cluster", "queue", "job", "teams"]
 
-# From the change of the address until the page is there and painted.
-OPEN = """([place, title]) => new Promise((done) => {
-  const began = performance.now();
-  location.hash = `#/${place}`;
+# Milliseconds from the navigation until the page's rows have been drawn and painted.
+OPENED = """() => new Promise((done) => {
   const look = () => {
-    const heading = document.querySelector("main h1");
-    const drawn = heading && heading.textContent === title && !document.querySelector("main .skeleton");
-    if (drawn) requestAnimationFrame(() => done(performance.now() - began));
+    const drawn = document.querySelector("main h1") && !document.querySelector("main .skeleton");
+    if (drawn) requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0));
     else requestAnimationFrame(look);
   };
   look();
 })"""
 
-# How long the newest change took to read and to draw.
-CHANGE = "() => performance.getEntriesByName('antiphon-change')[0].duration"
+# Keeps how long each change took from its arrival until it was painted.
+WATCH = """() => {
+  window.changes = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (entry.name === "antiphon-change") window.changes.push(entry.duration);
+  }).observe({ entryTypes: ["measure"] });
+}"""
 
 
-def large(world: World, nodes: int) -> None:
-    """Makes the cluster large."""
-    text = f"""\
-[[partition]]
-name = "train"
-nodes = [{{ names = "n[0001-{nodes:04d}]", gpus = 8, gpu_type = "H100", leaf = "per 16", spine = "per 320" }}]
-"""
-    (world.directory / "cluster.toml").write_text(text, encoding="utf-8")
-
-
-def fill(world: World, jobs: int) -> None:
-    """Lets so many jobs wait."""
-    for index in range(jobs // ARRAY):
-        team = ["rlhf", "sft", "eval", "research"][index % 4]
-        job_class = ["standard", "best-effort", "production"][index % 3]
-        text = [f'name = "sweep-{index}"', f'team = "{team}"', f'class = "{job_class}"', f'array = "0-{ARRAY - 1}"']
-        text += ["[resources]", f"gpus = {[1, 8, 16, 2][index % 4]}", "[run]", 'command = ["sleep", "600"]']
-        path = world.directory / "array.toml"
-        path.write_text("\n".join(text) + "\n", encoding="utf-8")
-        world.run("submit", str(path))
-
-
-def told(bench: str, value: float, **more: Any) -> None:
+def told(bench: str, values: list[float], **more: Any) -> None:
     """Prints one measurement."""
-    print(json.dumps({"bench": bench, "value": round(value, 1), "unit": "ms", **more}), flush=True)
+    line = {"bench": f"dashboard/{bench}", "value": round(statistics.median(values), 1), "unit": "ms"}
+    line["spread"] = [round(min(values), 1), round(max(values), 1)]
+    print(json.dumps({**line, "runs": len(values), **more}), flush=True)
 
 
-def changed(page: Page) -> float:
-    """The next change that the page draws."""
-    page.evaluate("performance.clearMeasures()")
-    page.wait_for_function("performance.getEntriesByName('antiphon-change').length > 0", timeout=30_000)
-    took: float = page.evaluate(CHANGE)
+def opened(browser: Browser, simulation: Simulation, place: str) -> float:
+    """Opens a page in a new tab of a browser that has been here before, and waits until it is painted."""
+    page = browser.contexts[0].new_page()
+    page.goto(f"{simulation.url}#/{place}", wait_until="commit")
+    took: float = page.evaluate(OPENED)
+    page.close()
     return took
+
+
+def changes(page: Page, wanted: int) -> list[float]:
+    """The next changes that the page draws."""
+    page.evaluate(WATCH)
+    # Asked from outside: the page's own policy lets no text become code.
+    while page.evaluate("window.changes.length") < wanted:
+        page.wait_for_timeout(200)
+    found: list[float] = page.evaluate("window.changes")
+    return found
 
 
 def main() -> None:
@@ -75,42 +70,38 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--binary", type=Path, required=True)
     options.add_argument("--nodes", type=int, default=5_000)
-    options.add_argument("--jobs", type=int, default=100_000)
-    options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--jobs", type=int, default=100_000, help="jobs that are there while it is measured, at least")
+    options.add_argument("--runs", type=int, default=5, help="how often each page is opened")
+    options.add_argument("--changes", type=int, default=20, help="changes of each page that are waited for")
+    options.add_argument("--speed", default="60x")
     given = options.parse_args()
-    world = World(given.binary, ROOT / "target" / "dashboard-times")
-    large(world, given.nodes)
-    world.up()
-    try:
-        world.run("pause", "--reason", "measuring")
-        fill(world, given.jobs)
+    # Some have ended by the time at which it is looked at.
+    made = given.jobs * 13 // 10
+    with Simulation(given.binary, nodes=given.nodes, jobs=made, speed=given.speed) as simulation:
+        jobs = simulation.jobs()
+        there = sum(jobs.get(state, 0) for state in ("pending", "starting", "running", "stopping", "held"))
+        if there < given.jobs:
+            raise SystemExit(f"only {there} jobs are there, and {given.jobs} were to be: {jobs}")
+        size = {"nodes": given.nodes, "jobs": there, "running": jobs.get("running", 0), "speed": given.speed}
         with sync_playwright() as playwright:
             chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            page.goto(f"{world.url}#token={world.token}")
-            page.wait_for_selector("main h1", timeout=120_000)
-            for place, title in PAGES.items():
-                took = []
-                for _ in range(given.runs):
-                    page.evaluate(OPEN, ["explain", "Explain"])
-                    took.append(page.evaluate(OPEN, [place, title]))
-                told(f"dashboard_open_{place}", statistics.median(took), first=round(took[0], 1), runs=given.runs)
-            page.evaluate(OPEN, ["cluster", "Cluster"])
-            took = []
-            for index in range(given.runs):
-                world.run("drain", f"n{index + 1:04d}")
-                took.append(changed(page))
-            told("dashboard_change_cluster", statistics.median(took), runs=given.runs)
-            page.evaluate(OPEN, ["queue", "Queue"])
-            took = []
-            for index in range(given.runs):
-                world.sleep(f"one-more-{index}", "rlhf", "service", 1, 60)
-                took.append(changed(page))
-            told("dashboard_change_queue", statistics.median(took), runs=given.runs)
+            context = browser.new_context(viewport={"width": 1440, "height": 900})
+            page = context.new_page()
+            page.set_default_timeout(120_000)
+            page.goto(f"{simulation.url}#token={simulation.token}")
+            page.wait_for_selector("main h1")
+            job = next(job["id"] for job in simulation.get("/v1/jobs?state=running&limit=1")["jobs"])
+            for place in PAGES:
+                where = f"job/{job}" if place == "job" else place
+                page.goto("about:blank")
+                took = [opened(browser, simulation, where) for _ in range(given.runs)]
+                told(f"open_{place}", took, first_ms=round(took[0], 1), **size)
+            for place in LIVE:
+                page.goto(f"{simulation.url}#/{f'job/{job}' if place == 'job' else place}")
+                page.wait_for_selector(".skeleton", state="detached")
+                told(f"change_{place}", changes(page, given.changes), **size)
             browser.close()
-    finally:
-        world.kill()
 
 
 if __name__ == "__main__":

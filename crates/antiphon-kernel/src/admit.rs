@@ -1,7 +1,7 @@
 //! Answers a command before it is logged. A refused command changes nothing; an admitted one always fits when applied.
 
 use antiphon_types::{
-    Command, CommandId, DirectiveId, DirectiveScope, GatePolicy, GpuAmount, JobId, JobSpec,
+    Class, Command, CommandId, DirectiveId, DirectiveScope, GatePolicy, GpuAmount, JobId, JobSpec,
     Maintenance, Millis, NodeName, Notice, Policy, Processes, Rejection, Rule, Shape, StopCause,
     Tasks, TeamSpec,
 };
@@ -53,6 +53,7 @@ pub fn admit(state: &State, command: &Command) -> Result<(), Rejection> {
         Command::Preempt { job } => allow(state, *job, "preempted", |job| {
             is_underway(job) && !is_canceled(job)
         }),
+        Command::SetClass { job, class } => set_class(state, *job, *class),
         Command::Direct(direct) => {
             allow(state, direct.job, "sent a directive", is_underway)?;
             let issued = state.jobs[&direct.job].directives_issued;
@@ -84,6 +85,17 @@ pub fn repeated(state: &State, id: &CommandId) -> Result<Option<CommandRecord>, 
         }
         found => Ok(found.cloned()),
     }
+}
+
+/// What runs keeps the class that it was started with; what waits is asked what it would be asked at its submission.
+fn set_class(state: &State, id: JobId, class: Class) -> Result<(), Rejection> {
+    allow(state, id, "given another class", |job| {
+        matches!(job.state, JobState::Pending { .. } | JobState::Held { .. })
+    })?;
+    let mut spec = state.jobs[&id].spec.clone();
+    spec.class = class;
+    of_team(state, &spec)?;
+    can_exist(state, &spec)
 }
 
 const fn is_underway(job: &Job) -> bool {

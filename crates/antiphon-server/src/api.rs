@@ -45,6 +45,7 @@ use crate::dashboard::{self, Dashboard};
 use crate::devices::DeviceBook;
 use crate::event_loop::LoopHandle;
 use crate::forecasts::Forecasts;
+use crate::show::Subject;
 use crate::signal_plane::SignalPlane;
 use crate::throughput::Throughput;
 use crate::tokens::Tokens;
@@ -73,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) devices: DeviceBook,
     /// Whether `/metrics` is read without a token.
     pub(crate) metrics_open: bool,
+    /// What is simulated, where this is no server but the picture of one.
+    pub(crate) simulated: Option<Subject>,
 }
 
 #[derive(OpenApi)]
@@ -111,6 +114,7 @@ pub(crate) struct Shared {
         jobs::hold,
         jobs::release,
         jobs::preempt,
+        jobs::set_class,
         jobs::direct,
         loops::approve,
         loops::undo,
@@ -211,6 +215,7 @@ pub(crate) fn routes() -> Vec<Route> {
         post(Touch, "/v1/jobs/{job}/hold", jobs::hold),
         post(Touch, "/v1/jobs/{job}/release", jobs::release),
         post(Touch, "/v1/jobs/{job}/preempt", jobs::preempt),
+        post(Touch, "/v1/jobs/{job}/class", jobs::set_class),
         post(Touch, "/v1/jobs/{job}/directives", jobs::direct),
         post(
             Touch,
@@ -282,11 +287,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let mut router = Router::new();
     for Route {
         right,
+        method,
         path,
         handler,
-        ..
     } in routes()
     {
+        let changes = method == Method::POST && !matches!(right, Right::Open | Right::See);
+        let handler = if changes && shared.simulated.is_some() {
+            routing::post(simulated)
+        } else {
+            handler
+        };
         let handler = match right {
             // An operator may let every process of the machine read what Prometheus reads.
             _ if path == "/metrics" && shared.metrics_open => handler,
@@ -312,7 +323,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// The time as readers see it. The log's own is stamped by the event loop.
+/// Refuses what would change a simulation: it runs by itself, and nobody waits for an answer in it.
+async fn simulated() -> Fault {
+    Fault::new(
+        StatusCode::CONFLICT,
+        "AP0874",
+        "this is a simulation, and nothing can be changed in it",
+        "change the trace, the cluster file or the policy, and run `antiphon simulate --serve` again",
+    )
+}
+
+/// The time of this machine's clock. What readers of the state see is the view's.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let ms = since.map_or(0, |since| since.as_millis());

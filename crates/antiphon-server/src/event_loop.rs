@@ -70,6 +70,13 @@ pub struct LoopHandle {
 }
 
 impl LoopHandle {
+    /// The way to no loop: whoever goes it is told that nothing is taken in.
+    pub(crate) fn to_nobody() -> Self {
+        Self {
+            inputs: mpsc::channel(1).0,
+        }
+    }
+
     /// Asks for a command; answers once it is durable.
     ///
     /// # Errors
@@ -412,7 +419,8 @@ const fn subject(command: &Command) -> Option<JobId> {
         Command::Cancel { job }
         | Command::Hold { job }
         | Command::Release { job }
-        | Command::Preempt { job } => Some(*job),
+        | Command::Preempt { job }
+        | Command::SetClass { job, .. } => Some(*job),
         Command::Direct(direct) => Some(direct.job),
         Command::Approve { job, .. } | Command::Undo { job, .. } => Some(*job),
         Command::Ask(ask) => Some(ask.attempt.job),
@@ -483,7 +491,8 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn encode(event: &Event) -> Entry {
+/// An event as the log has it.
+pub(crate) fn encode(event: &Event) -> Entry {
     Entry {
         seq: event.seq.0,
         at_ms: event.at.as_millis(),

@@ -9,7 +9,6 @@ use antiphon_kernel::{JobState, State, apply};
 use antiphon_types::{Body, Event, Millis, Seq, Timestamp};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::api::now;
 use crate::event_loop::{Refused, caught};
 use crate::view::View;
 
@@ -88,7 +87,7 @@ impl Forecasts {
             tokio::time::sleep(rest).await;
             rest = LOOK_EVERY;
             let made_at = self.latest().map(|forecast| forecast.at);
-            let stale = made_at.is_none_or(|at| now().since(at) > STALE);
+            let stale = made_at.is_none_or(|at| view.now().since(at) > STALE);
             let committed = {
                 let state = view.state();
                 let due = seq != Some(state.seq()) || stale;
@@ -133,7 +132,7 @@ fn copy(view: &View) -> State {
     let mut copy = view.state().clone();
     let event = Event {
         seq: Seq(copy.seq().0 + 1),
-        at: now().max(copy.now()),
+        at: view.now().max(copy.now()),
         body: Body::Tick,
     };
     apply(&mut copy, &event);

@@ -80,6 +80,26 @@ pub(crate) struct Metrics {
     log_bytes: Gauge,
 }
 
+/// The same in Prometheus' own form, in which a counter is described under the name of its sample.
+pub(crate) fn in_prometheus_text(open_metrics: &str) -> String {
+    let lines = open_metrics.lines().filter(|line| *line != "# EOF");
+    let lines = lines.map(|line| {
+        let mut words = line.splitn(4, ' ');
+        let (Some("#"), Some(what), Some(name)) = (words.next(), words.next(), words.next()) else {
+            return format!("{line}\n");
+        };
+        let rest = words.next().unwrap_or_default();
+        let is = |described: &&d::Described| name.strip_prefix("antiphon_") == Some(described.name);
+        let counter = d::ALL
+            .iter()
+            .find(is)
+            .is_some_and(|one| one.kind == "counter");
+        let total = if counter { "_total" } else { "" };
+        format!("# {what} {name}{total} {rest}\n")
+    });
+    lines.collect()
+}
+
 fn delays() -> Histogram {
     Histogram::new(DELAYS)
 }

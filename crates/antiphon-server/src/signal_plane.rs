@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use antiphon_signals::{Context, Forecast, JobWindow, Latest, Point, ShardLoss, Signal};
+use antiphon_signals::{Context, Forecast, JobWindow, Latest, Point, ShardLoss, Signal, TaskTime};
 use antiphon_types::{AttemptId, Finding, JobId, Millis, Timestamp};
 
 /// Jobs remembered, newest first: bounds memory whatever is sent.
@@ -24,12 +24,13 @@ const CLOCK_MAX: usize = 512;
 /// Shards whose curves are shown.
 const SHARDS_SHOWN: usize = 12;
 /// The curves of a run as a whole.
-const CURVES: [&str; 5] = [
+const CURVES: [&str; 6] = [
     "loss",
     "grad_norm",
     "step_ms",
     "tokens_per_s",
     "memory_peak_bytes",
+    "micro_batch",
 ];
 
 /// The windows of all attempts that report.
@@ -146,6 +147,7 @@ pub(crate) struct Shown {
     pub(crate) attempt: AttemptId,
     pub(crate) latest: Latest,
     pub(crate) shards: Vec<ShardLoss>,
+    pub(crate) tasks: Vec<TaskTime>,
     pub(crate) count: u64,
     pub(crate) dropped: u64,
     pub(crate) forecast: Option<Forecast>,
@@ -310,6 +312,7 @@ impl SignalPlane {
             attempt: reports.window.attempt(),
             latest: reports.window.latest().clone(),
             shards: reports.window.shards(),
+            tasks: reports.window.task_times(),
             count: reports.count,
             dropped: reports.dropped + reports.window.dropped(),
             forecast: reports.window.forecast(),

@@ -419,6 +419,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         throughput: Throughput::default(),
         devices: DeviceBook::default(),
         metrics_open: config.metrics_open_to_loopback && address.ip().is_loopback(),
+        simulated: None,
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let watching = tokio::spawn(dashboard::run(shared.clone()));
@@ -566,7 +567,7 @@ fn living(state: &State) -> usize {
         .count()
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| {
         if source.kind() == io::ErrorKind::AddrInUse {
             StartError::PortTaken { listen: address }
@@ -580,7 +581,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Leaves the address where clients of this state directory find it; without it they take the default port.
-fn leave_address(state_dir: &Path, name: &str, address: &str) {
+pub(crate) fn leave_address(state_dir: &Path, name: &str, address: &str) {
     if let Err(error) = std::fs::write(state_dir.join(name), address) {
         tracing::warn!(
             error = chain(&error),

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
 use antiphon_kernel::State;
-use antiphon_types::Event;
+use antiphon_types::{Event, Timestamp};
 use tokio::sync::broadcast;
 
+use crate::api;
 use crate::facts::{Fact, Facts};
 use crate::metrics::Metrics;
 use crate::notify::Notifier;
+use crate::show::VirtualTime;
 
 /// Events kept for readers that fall behind; a reader further back reads the log.
 const EVENTS_BUFFERED: usize = 4_096;
@@ -19,6 +21,8 @@ pub(crate) struct View {
     facts: Mutex<Facts>,
     metrics: Metrics,
     notifier: Option<Notifier>,
+    /// The clock of a simulation that is shown; nothing where this machine's goes.
+    time: RwLock<Option<VirtualTime>>,
     events: broadcast::Sender<Arc<Event>>,
 }
 
@@ -29,6 +33,7 @@ impl View {
             facts: Mutex::default(),
             metrics: Metrics::default(),
             notifier: None,
+            time: RwLock::default(),
             events: broadcast::Sender::new(EVENTS_BUFFERED),
         }
     }
@@ -42,6 +47,22 @@ impl View {
     /// What is counted of the events that were committed since the start.
     pub(crate) const fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The time as readers see it. The log's own is stamped by whoever writes it.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.virtual_time().map_or_else(api::now, |time| time.at)
+    }
+
+    /// The clock of the simulation that is shown, where one is.
+    pub(crate) fn virtual_time(&self) -> Option<VirtualTime> {
+        let time = self.time.read();
+        *time.expect("nothing can fail while it is written")
+    }
+
+    pub(crate) fn set_virtual_time(&self, now: VirtualTime) {
+        let time = self.time.write();
+        *time.expect("nothing can fail while it is written") = Some(now);
     }
 
     /// The committed state. Hold it shortly: the event loop waits for it.

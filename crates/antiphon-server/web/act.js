@@ -2,9 +2,10 @@
 
 import { get, me, post } from "./api.js";
 import { h, problem, put } from "./dom.js";
-import { figure, gpuTime, gpus, now, span } from "./format.js";
+import { figure, gpuTime, gpus, now, simulated, span } from "./format.js";
 
 const runs = (job) => ["starting", "running", "stopping", "resizing"].includes(job.state);
+const CLASSES = ["service", "production", "standard", "best-effort"];
 const ended = (job) => ["succeeded", "failed", "canceled"].includes(job.state);
 
 /** What can be done to a job in its state: name, title, what follows, whether it loses work. */
@@ -13,11 +14,13 @@ const ACTIONS = [
   { name: "release", title: "Release", when: (job) => job.state === "held", stops: () => false, text: () => "It goes back to its place in the queue." },
   { name: "preempt", title: "Preempt", when: (job) => ["starting", "running"].includes(job.state), stops: () => true, text: () => "It saves a checkpoint if its trainer can, stops, and goes back to its place in the queue. It may start again at once." },
   { name: "resize", title: "Resize", when: (job) => job.state === "running", stops: () => false, ask: true, text: () => "Its trainer gets a directive to go on with so many ranks. A trainer that cannot says so, and goes on as before." },
+  { name: "class", title: "Class", when: (job) => ["pending", "held"].includes(job.state), stops: () => false, choose: true, text: () => "It goes to the place in the queue that its new class has, by when it was submitted. Production and service count against the team's quota." },
   { name: "cancel", title: "Cancel", when: (job) => !ended(job), stops: runs, danger: true, text: () => "It ends for good. Its checkpoints and its output stay." },
 ];
 
 /** Buttons for what can be done now. */
 export function buttons(job, done) {
+  if (simulated()) return h("span", { class: "muted" }, "A simulation runs by itself: nothing can be changed in it.");
   if (me && me.role === "viewer") return h("span", { class: "muted" }, "Your token may look, and change nothing.");
   const possible = ACTIONS.filter((action) => action.when(job));
   if (!possible.length) return h("span", { class: "muted" }, "It has ended: there is nothing left to do.");
@@ -45,6 +48,7 @@ async function confirm(action, job, done) {
   document.body.append(dialog);
   dialog.addEventListener("close", () => dialog.remove());
   const ranks = action.ask ? h("input", { type: "number", min: 1, max: 100000, value: Math.max(1, Math.round(job.gpus_thousandths / 1000)), id: "act-ranks" }) : null;
+  const classes = action.choose ? h("select", { id: "act-class", "aria-label": "Class" }, CLASSES.map((name) => h("option", { value: name, selected: name === job.class }, name))) : null;
   const refusal = h("div");
   const go = h("button", { class: `btn ${action.danger ? "danger" : "primary"}`, type: "button", "data-confirm": action.name }, `${action.title} ${job.id}`);
   go.addEventListener("click", async () => {
@@ -52,7 +56,7 @@ async function confirm(action, job, done) {
     try {
       const path = `/v1/jobs/${encodeURIComponent(job.id)}`;
       if (action.ask) await post(`${path}/directives`, { do: "resize", ranks: Number(ranks.value), reason: "asked on the dashboard" });
-      else await post(`${path}/${action.name}`);
+      else await post(`${path}/${action.name}`, classes ? { class: classes.value } : undefined);
       dialog.close();
       done?.();
     } catch (error) {
@@ -65,6 +69,7 @@ async function confirm(action, job, done) {
     h("h1", { id: "act-title" }, `${action.title} `, h("span", { class: "jobname" }, job.name), "?"),
     h("p", null, action.text(job)), loss,
     ranks ? h("label", { for: "act-ranks" }, "Ranks ", ranks) : null,
+    classes ? h("label", { for: "act-class" }, "Class ", classes) : null,
     refusal,
     h("div", { class: "row" }, h("button", { class: "btn", type: "button", on: { click: () => dialog.close() } }, "Leave it"), go));
   if (action.stops(job)) {

@@ -1,12 +1,13 @@
 // Talks to the server: the token, requests, problems, and pages as streams of changes that find their way back by themselves.
 
-import { setSkew } from "./format.js";
+import { setSimulation, setSkew } from "./format.js";
 
 const KEY = "antiphon-token";
-const listeners = { link: () => {}, refused: () => {} };
+const listeners = { link: () => {}, refused: () => {}, simulation: () => {} };
 let token = sessionStorage.getItem(KEY) || "";
 
 export const onLink = (f) => { listeners.link = f; };
+export const onSimulation = (f) => { listeners.simulation = f; };
 export const onRefused = (f) => { listeners.refused = f; };
 /** Who this browser is to the server: `{name, role, teams}`, once it is asked. */
 export let me = null;
@@ -110,10 +111,16 @@ export function live(query, change, failed) {
       rows.set(key, value);
       changed.add(key);
     }
+    if (changed.has("simulation")) {
+      setSimulation(rows.get("simulation") || null);
+      listeners.simulation();
+    }
     change(rows, delta.all ? null : changed);
-    // How long the newest change took to read and draw, for whoever measures.
-    performance.clearMeasures("antiphon-change");
-    performance.measure("antiphon-change", { start: began });
+    // How long the newest change took to be read, drawn and painted, for whoever measures.
+    requestAnimationFrame(() => setTimeout(() => {
+      performance.clearMeasures("antiphon-change");
+      performance.measure("antiphon-change", { start: began });
+    }, 0));
   }
 
   async function once() {
@@ -125,15 +132,21 @@ export function live(query, change, failed) {
     await checked(response);
     listeners.link("live");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
+    // Pieces of an event whose end has not come: a large page comes in hundreds, and is put together once.
+    let rest = [];
+    let newest = "";
     for (;;) {
       clearTimeout(timer);
       timer = setTimeout(() => control.abort(), SILENT_MS);
       const { value, done } = await reader.read();
       if (done) return;
-      rest += value;
-      const events = rest.split("\n\n");
-      rest = events.pop();
+      const ends = value.includes("\n\n") || (newest.endsWith("\n") && value.startsWith("\n"));
+      rest.push(value);
+      newest = value;
+      if (!ends) continue;
+      const events = rest.join("").split("\n\n");
+      newest = events.pop();
+      rest = [newest];
       for (const event of events) {
         let data = "";
         for (const line of event.split("\n")) {

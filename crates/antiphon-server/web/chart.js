@@ -126,7 +126,8 @@ function fitted(node, draw) {
 }
 
 /**
- * A chart over time in a panel. `data()` gives `{series: [{name, points: [[ms, value]]}], unit, redline, from, until, stacked}`.
+ * A chart over time in a panel. `data()` gives `{series: [{name, points: [[ms, value]]}], unit, redline, from, until, stacked, steps}`; with
+ * `steps` a value holds until the next.
  * Returns `{node, draw}`.
  */
 export function timeChart(title, name, height, data, note) {
@@ -139,7 +140,7 @@ export function timeChart(title, name, height, data, note) {
     return [["time", ...series.map((one) => one.name)], ...times.map((at) => [new Date(at).toISOString(), ...maps.map((map) => map.get(at))])];
   };
   const draw = fitted(holder, (width) => {
-    const { series, unit, redline, from, until, stacked, digits } = data();
+    const { series, unit, redline, from, until, stacked, steps, digits } = data();
     const show = digits || figure;
     const [left, right, top, bottom] = [44, width - 4, 6, height - 20];
     if (!series.some((one) => one.points.filter(([, value]) => value !== null).length > 1)) {
@@ -147,6 +148,7 @@ export function timeChart(title, name, height, data, note) {
       return;
     }
     const drawn = stacked ? stack(series) : series.map((one) => ({ ...one, line: one.points }));
+    if (steps) for (const one of drawn) one.line = stepped(one.line);
     const values = drawn.flatMap((one) => one.line.map((point) => point[point.length - 1])).filter((value) => value !== null && value !== undefined);
     const high = Math.max(...values, redline || 0) * 1.06 || 1;
     const low = stacked ? 0 : Math.min(0, ...values);
@@ -187,6 +189,9 @@ export function key(color, dash, faint) {
   if (dash === null || dash === undefined) return s("svg", { width: 10, height: 10, "aria-hidden": "true" }, s("rect", { width: 10, height: 10, rx: 2, fill: color, "fill-opacity": faint ? 0.35 : 0.85 }));
   return s("svg", { width: 18, height: 8, "aria-hidden": "true" }, s("path", { d: "M0 4H18", stroke: color, "stroke-width": 2, "stroke-dasharray": dash }));
 }
+
+/** Holds each value until the next comes: between two samples nothing slopes. */
+const stepped = (line) => line.flatMap((point, index) => (index ? [[point[0], ...line[index - 1].slice(1)], point] : [point]));
 
 /** Puts series upon each other; all have the same times. */
 function stack(series) {

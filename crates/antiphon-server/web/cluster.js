@@ -10,12 +10,21 @@ const LOOKS = [["held", "held back for a job that waits", "dot"], ["drained", "d
 /** Nodes in one column of a block. */
 const COLUMN = 16;
 const TABLE = 50;
+/** Where a node stands, the widest first. */
+const PLACE = ["partition", "spine", "leaf", "domain"];
+const ORDER = new Intl.Collator("en", { numeric: true });
 
 /** Opens the page; returns what closes it. */
 export function open(main) {
   let rows = new Map();
+  // In the network's order; each with its rows' newest values.
   let nodes = [];
   let jobs = new Map();
+  let byName = new Map();
+  let shares = { held: new Map(), colors: new Map() };
+  // What is on the canvas: drawn anew as a whole only where more than some nodes' cells have changed.
+  let laid = null;
+  let painted = "";
   let mode = localStorage.getItem("antiphon-cells") || "team";
   let only = null;
   let boxes = [];
@@ -36,11 +45,36 @@ export function open(main) {
     h("section", { class: "panel cluster" }, h("header", null, h("h2", null, "GPUs"), h("div", { class: "aside" }, csv("cluster", () => table()))), legend, body, say));
   put(main, skeleton());
 
-  function read() {
-    nodes = kind(rows, "node/").map(([name, node]) => ({ name, ...node }));
-    const by = (a, b, key) => (a[key] || "").localeCompare(b[key] || "", "en", { numeric: true });
-    nodes.sort((a, b) => by(a, b, "partition") || by(a, b, "spine") || by(a, b, "leaf") || by(a, b, "domain") || by(a, b, "name"));
-    jobs = new Map(kind(rows, "job/").map(([id, job]) => [Number(id), job]));
+  /** Takes rows in; returns the nodes that changed where the others stay where they are. */
+  function read(changed) {
+    const of = (prefix) => [...(changed || rows.keys())].filter((key) => key.startsWith(prefix));
+    if (!changed) jobs = new Map();
+    for (const key of of("job/")) {
+      const [id, job] = [Number(key.slice(4)), rows.get(key)];
+      if (job) jobs.set(id, job);
+      else jobs.delete(id);
+    }
+    const named = of("node/").map((key) => key.slice(5));
+    const stays = (name) => {
+      const [was, is] = [byName.get(name), rows.get(`node/${name}`)];
+      return was && is && PLACE.every((key) => (was[key] || "") === (is[key] || "")) && was.cells.length === is.cells.length;
+    };
+    if (changed && named.every(stays)) {
+      for (const name of named) {
+        const node = byName.get(name);
+        for (const key of Object.keys(node)) if (key !== "name") delete node[key];
+        Object.assign(node, rows.get(`node/${name}`));
+      }
+    } else {
+      nodes = kind(rows, "node/").map(([name, node]) => ({ name, ...node }));
+      const by = (a, b, key) => (a[key] === b[key] ? 0 : ORDER.compare(a[key] || "", b[key] || ""));
+      nodes.sort((a, b) => PLACE.reduce((order, key) => order || by(a, b, key), 0) || by(a, b, "name"));
+      byName = new Map(nodes.map((node) => [node.name, node]));
+      laid = null;
+    }
+    shares = teams();
+    // What a job's GPUs do stands in its row, not in those of its nodes.
+    return changed && laid && mode !== "use" ? named : null;
   }
 
   const fits = (node) => !wanted || [node.name, node.partition, node.spine, node.leaf, node.domain, node.gpu_type, node.state,
@@ -53,7 +87,12 @@ export function open(main) {
   /** Teams by what they hold, so that the largest have colors of their own. */
   function teams() {
     const held = new Map();
-    for (const node of nodes) for (const cell of node.cells) if (jobs.has(cell)) held.set(jobs.get(cell).team, (held.get(jobs.get(cell).team) || 0) + 1);
+    for (const node of nodes) {
+      for (const cell of node.cells) {
+        const job = cell && jobs.get(cell);
+        if (job) held.set(job.team, (held.get(job.team) || 0) + 1);
+      }
+    }
     // By name among the first eight: colors stay while numbers change.
     const largest = [...held].sort((a, b) => b[1] - a[1]).slice(0, COLORS.length).sort((a, b) => a[0].localeCompare(b[0]));
     return { held, colors: new Map(largest.map(([name], index) => [name, COLORS[index]])) };
@@ -105,7 +144,8 @@ export function open(main) {
     let [x, y, high] = [0, 0, 0];
     const headings = [];
     let last = {};
-    const several = (key) => new Set(nodes.map((node) => node[key] || "")).size > 1 || nodes.some((node) => node[key]);
+    const told = new Set(PLACE.filter((key) => nodes.some((node) => node[key])));
+    const several = (key) => told.has(key);
     const newLine = (space) => { if (x > 0 || high > 0) { y += high + space; x = 0; high = 0; } };
     const groups = [];
     for (const node of nodes) {
@@ -133,29 +173,38 @@ export function open(main) {
 
   const cutTo = (text, width) => (text.length * 6 > width ? `${text.slice(0, Math.max(1, Math.floor(width / 6) - 1))}…` : text);
 
-  function paint() {
+  /** Draws the cells: of the named nodes alone where everything else on the canvas still holds. */
+  function paint(named) {
     const width = Math.floor(body.clientWidth - 32) || 800;
-    const { height, headings } = layout(width);
+    const room = window.innerHeight;
+    if (!laid || laid.width !== width || laid.room !== room) laid = { ...layout(width), width, room, boxOf: new Map(boxes.map((box) => [box.node.name, box])) };
+    const { height, headings } = laid;
     const ratio = window.devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    canvas.style.height = `${height}px`;
-    canvas.style.width = `${width}px`;
+    const { colors } = shares;
+    const looks_ = [mode, only, wanted, width, room, ratio, document.documentElement.dataset.theme, [...colors], cursor && JSON.stringify(cursor)].join();
+    const some = named && looks_ === painted;
+    painted = looks_;
     const pen = canvas.getContext("2d");
-    pen.scale(ratio, ratio);
+    if (!some) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.style.height = `${height}px`;
+      canvas.style.width = `${width}px`;
+      pen.scale(ratio, ratio);
+    }
     const real = new Map();
     const color = (name) => { if (!real.has(name)) real.set(name, name.startsWith("var(") ? token(name.slice(4, -1)) : name); return real.get(name); };
     const [ink, ink3, idle, panelColor, bad] = ["--ink", "--ink-3", "--idle", "--panel", "--bad"].map(token);
     const sans = getComputedStyle(document.body).fontFamily;
-    for (const heading of headings) {
+    for (const heading of some ? [] : headings) {
       pen.font = `${heading.strong ? 650 : 500} ${heading.faint ? 10.5 : 12}px ${sans}`;
       pen.fillStyle = heading.strong ? ink : ink3;
       pen.fillText(heading.text, heading.x, heading.y);
     }
-    const { colors } = teams();
     const of = paintOf(colors);
-    for (const box of boxes) {
+    for (const box of some ? named.map((name) => laid.boxOf.get(name)) : boxes) {
       const { node, size, gap } = box;
+      if (some) pen.clearRect(box.labelX, box.y, box.x - box.labelX + node.cells.length * (size + gap), size);
       const dim = !fits(node);
       if (box.named) {
         pen.globalAlpha = dim ? 0.3 : 1;
@@ -201,7 +250,7 @@ export function open(main) {
   }
 
   function drawLegend() {
-    const { held, colors } = teams();
+    const { held, colors } = shares;
     const square = (fill) => h("i", { class: "sw", style: { background: fill } });
     const parts = [];
     if (mode === "team") {
@@ -216,7 +265,7 @@ export function open(main) {
     put(legend, parts);
   }
 
-  function draw() {
+  function draw(named) {
     if (!rows.size) return;
     if (!page.isConnected) put(main, page);
     put(seg, MODES.map(([name, text]) => h("button", { type: "button", "aria-pressed": mode === name, on: { click: () => { mode = name; only = null; localStorage.setItem("antiphon-cells", name); draw(); } } }, text)));
@@ -229,7 +278,7 @@ export function open(main) {
     else if (asTable) put(body, list());
     else {
       if (canvas.parentNode !== body) put(body, canvas);
-      paint();
+      paint(named);
     }
   }
 
@@ -311,9 +360,8 @@ export function open(main) {
 
   const stop = live({ page: "cluster" }, (next, changed) => {
     rows = next;
-    if (changed && !changed.size) return;
-    read();
-    draw();
+    if (changed && ![...changed].some((key) => /^(node|job|gpus)\//.test(key))) return;
+    draw(read(changed));
   }, (error) => put(main, problem(error)));
   const again = () => { if (page.isConnected) draw(); };
   window.addEventListener("resize", again);

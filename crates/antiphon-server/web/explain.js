@@ -2,7 +2,7 @@
 
 import { get, live } from "./api.js";
 import { empty, h, panel, problem, put, skeleton, ticked } from "./dom.js";
-import { at, count, gpuTime, gpus, jobLink, plural, sentence, way } from "./format.js";
+import { at, count, dollars, gpuTime, gpus, jobLink, plural, sentence, way } from "./format.js";
 
 const WAYS = [["", "all"], ["decided", "▶ decided"], ["told", "◀ told"], ["asked", "● asked"], ["seen", "■ seen"]];
 
@@ -90,7 +90,7 @@ function choice(one) {
     h("p", { class: "muted" }, one.question),
     one.options.map((option, index) => h("div", { class: option.chosen ? "option chosen" : "option" },
       h("div", null, option.chosen ? h("b", { class: "good" }, "✓ taken ") : one.kind === "remedy" ? `${index + 1}. ` : "", h("span", { class: one.kind === "place" ? "mono" : "" }, ticked(option.what))),
-      option.score.length ? h("div", { class: "score" }, option.score.map((line) => h("span", null, `${line.name} `, h("b", null, count(line.points))))) : null,
+      option.score.length ? h("div", { class: "score" }, option.score.map((line) => h("span", null, `${line.name.replace(" in micro-dollars", "")} `, h("b", null, line.name.endsWith("micro-dollars") ? dollars(line.points) : count(line.points))))) : null,
       option.against ? h("div", { class: "muted" }, option.against) : null)),
     one.note ? h("p", { class: "muted" }, one.note) : null));
 }

@@ -4,9 +4,14 @@ import { h, s, ticked } from "./dom.js";
 
 const grouped = new Intl.NumberFormat("en-US");
 let skew = 0;
+let simulation = null;
+let learned = 0;
 
-/** The server's time, as far as its answers tell it. */
-export const now = () => Date.now() + skew;
+/** The time of the server, as far as its answers tell it, or that of the simulation which it shows. */
+export const now = () => (simulation ? simulation.at_ms + (Date.now() - learned) * simulation.speed : Date.now() + skew);
+/** What is simulated and how virtual time goes there; null on a real server. */
+export const simulated = () => simulation;
+export const setSimulation = (row) => { simulation = row; learned = Date.now(); };
 export const setSkew = (ms) => { skew = Math.abs(ms) > 1500 ? ms : 0; };
 
 export const count = (n) => grouped.format(n);
@@ -48,17 +53,18 @@ export function figure(n) {
   return n.toPrecision(2);
 }
 
-export const dollars = (micros) => `$${(micros / 1e6).toFixed(2)}`;
+export const dollars = (micros) => `$${micros < 1e9 ? (micros / 1e6).toFixed(2) : grouped.format(Math.round(micros / 1e6))}`;
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const shortClock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
-const sameDay = (a, b) => new Date(a).toDateString() === new Date(b).toDateString();
+/** Today, or so near that nobody takes it for another day: else all of an evening changes its look at midnight. */
+const near = (ms) => Math.abs(now() - ms) < 12 * 3600000 || new Date(ms).toDateString() === new Date(now()).toDateString();
 
 /** `14:05:09` today, `3 Dec 14:05` else. */
-export const time = (ms) => (sameDay(ms, now()) ? clock.format(ms) : `${day.format(ms)} ${shortClock.format(ms)}`);
-export const shortTime = (ms) => (sameDay(ms, now()) ? shortClock.format(ms) : `${day.format(ms)} ${shortClock.format(ms)}`);
+export const time = (ms) => (near(ms) ? clock.format(ms) : `${day.format(ms)} ${shortClock.format(ms)}`);
+export const shortTime = (ms) => (near(ms) ? shortClock.format(ms) : `${day.format(ms)} ${shortClock.format(ms)}`);
 
 /** A time as an element that says the whole of it when pointed at. */
 export const at = (ms) => h("time", { datetime: new Date(ms).toISOString(), title: new Date(ms).toString() }, time(ms));

@@ -3,11 +3,12 @@
 import { buttons } from "./act.js";
 import { Problem, get, kind, live, post, raw } from "./api.js";
 import { csv, empty, h, panel, problem, put, s, skeleton, ticked } from "./dom.js";
-import { at, bytes, count, dollars, figure, gpuTime, gpus, jobLink, now, plural, span, starts, state, way } from "./format.js";
+import { at, bytes, count, dollars, figure, gpuTime, gpus, jobLink, now, plural, simulated, span, starts, state, way } from "./format.js";
 import { asRows, curvesOf, draw as drawPicture } from "./picture.js";
 
 const RANGES = [["all", "Whole life", 0], ["day", "Day", 86400000], ["hour", "Hour", 3600000], ["ten", "10 min", 600000]];
 const OUTPUT_KEPT = 131072;
+const TASKS_SHOWN = 24;
 const ended = (name) => ["succeeded", "failed", "canceled"].includes(name);
 
 /** Opens the page; returns what closes it. */
@@ -60,7 +61,8 @@ export function open(main, place) {
     const wait = (until) => { if (until - free > 500) found.push({ kind: "waits", from: free, until, text: "waits", title: `waits ${span(until - free)}` }); };
     const stops = marks().filter((told) => told.kind === "stop");
     const run = (name, from, until, title) => {
-      const stop = stops.find((told) => told.at_ms >= from && told.at_ms <= until);
+      // One at the very moment of a launch was the attempt before's.
+      const stop = stops.find((told) => told.at_ms > from && told.at_ms <= until);
       if (stop && until - stop.at_ms > 500) {
         found.push({ kind: "runs", from, until: stop.at_ms, text: name, title });
         found.push({ kind: "stops", from: stop.at_ms, until, text: "stops", title: `gives way for ${span(until - stop.at_ms)}` });
@@ -92,7 +94,7 @@ export function open(main, place) {
       item?.scrollIntoView({ block: "nearest" });
       item?.focus();
     });
-    put(pictureNote, curves.size ? "" : summary.attempts ? "Its training loop has reported no numbers since the server started. Attach the antiphon package, and loss, gradient norm and step time are drawn here." : "It has not started yet: curves begin with its first step.");
+    put(pictureNote, curves.size ? "" : simulated() ? "A simulated training loop reports no numbers: what was decided for it is drawn, and when it ran." : summary.attempts ? "Its training loop has reported no numbers since the server started. Attach the antiphon package, and loss, gradient norm and step time are drawn here." : "It has not started yet: curves begin with its first step.");
   }
 
   function draw() {
@@ -137,7 +139,7 @@ export function open(main, place) {
       fact("Lost", detail.lost_gpu_ms >= 1000 ? gpuTime(detail.lost_gpu_ms) : "nothing", detail.lost_gpu_ms >= 1000 ? "done again" : ""),
       fact(ended(summary.state) ? "Ended" : "Ends", ended(summary.state) ? at(summary.since_ms) : left === null ? null : left > 0 ? `in ${span(left)}` : "overdue"), fact("Starts", summary.state === "pending" ? starts(summary.start) || "not forecast" : null),
       fact("Loss at the end", converge ? figure(converge.end_loss[1]) : null, converge ? `${figure(converge.end_loss[0])} to ${figure(converge.end_loss[2])} in eight of ten cases` : ""),
-      fact("Last checkpoint", detail.checkpoint ? `step ${count(detail.checkpoint.step)}` : "none", detail.checkpoint ? `${span(now() - detail.checkpoint.at_ms)} ago, ${bytes(detail.checkpoint.bytes)}` : detail.checkpoint_dir ? "" : "no directory is set"),
+      fact("Last checkpoint", detail.checkpoint ? `step ${count(detail.checkpoint.step)}` : "none", detail.checkpoint ? `${span(now() - detail.checkpoint.at_ms)} ago${detail.checkpoint.bytes ? `, ${bytes(detail.checkpoint.bytes)}` : ""}` : detail.checkpoint_dir ? "" : "no directory is set"),
       fact("Deadline", summary.deadline ? at(summary.deadline.at_ms) : null, summary.deadline && !summary.deadline.counts ? "does not count" : ""),
       detail.after && detail.after.length ? fact("After", detail.after.map((job) => [jobLink(job), " "])) : null, fact("Submitted", at(summary.submitted_ms)),
       fact("Signals", signals ? count(signals.count) : null, signals && signals.dropped ? `${count(signals.dropped)} dropped` : ""),
@@ -185,14 +187,35 @@ export function open(main, place) {
     const cell = (text, extra) => h("td", extra, text);
     return [
       table("Findings", list("finding"), ["Rule", "Of", "Verdict", "Evidence", "Step", "What became of it"], (one) => h("tr", null, cell(one.rule), cell(one.subject || h("span", { class: "muted" }, "the run")), cell(h("b", null, one.verdict)), cell(one.evidence, { class: "reason" }), cell(count(one.step), { class: "num inline", "data-l": "step" }),
-        h("td", { class: "reason" }, one.stage, one.remedies.length ? h("div", { class: "jobid" }, `would help: ${one.remedies.join("; ")}`) : null, one.stage === "waits for approval" ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/approve`, { rule: one.rule, subject: one.subject }) } }, "Approve") : null))),
+        h("td", { class: "reason" }, one.stage, one.remedies.length ? h("div", { class: "jobid" }, `would help: ${one.remedies.join("; ")}`) : null, one.stage === "waits for approval" && !simulated() ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/approve`, { rule: one.rule, subject: one.subject }) } }, "Approve") : null))),
       table("Directives", list("directive"), ["#", "Do", "Because", "When", "Answer", ""], (one) => h("tr", null, cell(`#${one.id}`), cell(h("span", { class: "mono" }, one.do)), cell(one.reason, { class: "reason" }), cell(at(one.at_ms)), cell(one.answer || h("span", { class: "muted" }, "none yet"), { class: "reason" }),
-        h("td", null, one.answer && one.answer.startsWith("applied") ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/directives/${one.id}/undo`) } }, "Take back") : null))),
+        h("td", null, one.answer && one.answer.startsWith("applied") && !simulated() ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/directives/${one.id}/undo`) } }, "Take back") : null))),
       table("Attempts", list("attempt"), ["Attempt", "On", "From", "Ran", "Stopped", "Ended", "Outcome", "Done again"], (one) => h("tr", null, cell(one.id, { class: "nowrap" }), cell(h("span", { class: "mono" }, one.allocation), { class: "reason" }), cell(at(one.launched_ms)), cell(one.started_ms ? span(one.ended_ms - one.started_ms) : "never started"), cell(one.stopped || "", { class: "reason" }), cell(one.exit, { class: "reason" }), cell(one.outcome), cell(one.lost_gpu_ms >= 1000 ? gpuTime(one.lost_gpu_ms) : "", { class: "num" }))),
+      taskTimes(detail),
       table("Tasks", detail.tasks || [], ["Task", "On", "Phase", "Exit"], (one) => h("tr", null, cell(one.id), cell(h("span", { class: "mono" }, one.allocation)), cell(one.phase), cell(one.exit || "", { class: "reason" }))),
       table("Shards", list("shard"), ["Shard", "Recent loss", "Samples", "Found"], (one) => h("tr", null, cell(one.id), cell(one.loss.toFixed(4), { class: "num" }), cell(count(one.samples), { class: "num" }), cell(one.finding ? h("b", { class: "bad" }, `✕ ${one.finding}`) : ""))),
       table("Data jobs", detail.data_jobs || [], ["Job", "Method", "Category", "Shard", "Stage"], (one) => h("tr", null, cell(jobLink(one.job)), cell(one.method), cell(one.category), cell(one.shard), cell(one.stage))),
     ];
+  }
+
+  /** What each task takes for a step by itself: in a gang that waits for its slowest, this tells them apart. */
+  function taskTimes(detail) {
+    const times = rows.get("task_times") || [];
+    if (times.length < 2) return null;
+    const sorted = [...times].sort((a, b) => b.own_ms - a.own_ms);
+    const middle = sorted[sorted.length >> 1].own_ms;
+    const most = Math.max(sorted[0].own_ms, middle * 1.15);
+    const place = (task) => (detail.tasks || [])[task]?.allocation || "";
+    const line = (one) => {
+      const over = one.own_ms / middle - 1;
+      return h("tr", null, h("td", { class: "nowrap" }, `task ${one.task}`, h("div", { class: "jobid" }, place(one.task))),
+        h("td", { style: { width: "55%" } }, h("div", { class: "meter", role: "img", "aria-label": `${figure(one.own_ms)} ms` }, h("i", { class: over >= 0.15 ? "f-down" : "f-busy", style: { width: `${(100 * one.own_ms) / most}%` } }))),
+        h("td", { class: "num" }, `${figure(one.own_ms)} ms`), h("td", { class: over >= 0.15 ? "num bad" : "num muted" }, `${over >= 0 ? "+" : "−"}${Math.abs(over * 100).toFixed(0)} %`),
+        h("td", { class: "num muted" }, one.share < 1 ? `${Math.round(one.share * 100)} % of a share` : ""));
+    };
+    const shown = sorted.slice(0, TASKS_SHOWN);
+    return panel("Step time by task", [sorted.length > shown.length ? `the ${shown.length} slowest of ${count(sorted.length)}` : "the slowest first", csv(`${id}-task-times`, () => [["task", "own_ms", "share"], ...times.map((one) => [one.task, one.own_ms, one.share])])],
+      h("div", { class: "body" }, h("p", { class: "muted" }, `A step less what it waits for the others, in the median of the last window; the middle of all is ${figure(middle)} ms.`), h("table", null, h("tbody", null, shown.map(line)))));
   }
 
   async function ask() {

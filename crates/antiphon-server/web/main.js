@@ -1,8 +1,8 @@
 // Starts the page: the token, which of the six pages is open, the keyboard, light and dark, and whether the server is reached.
 
-import { hasToken, login, onLink, onRefused, post, setToken, whoAmI } from "./api.js";
+import { hasToken, login, onLink, onRefused, onSimulation, post, setToken, whoAmI } from "./api.js";
 import { h, problem, put, tip } from "./dom.js";
-import { time } from "./format.js";
+import { now as clock, simulated, span, time } from "./format.js";
 import * as cluster from "./cluster.js";
 import * as explain from "./explain.js";
 import * as job from "./job.js";
@@ -186,10 +186,28 @@ onLink((link) => {
   } else {
     since = since || Date.now();
     bar.hidden = false;
-    bar.textContent = `Connection lost, trying again. What you see is of ${time(since)}; jobs run on.`;
+    bar.textContent = simulated() ? "Connection lost, trying again. The simulation may have ended: start it again with `antiphon simulate --serve`." : `Connection lost, trying again. What you see is of ${time(since)}; jobs run on.`;
   }
 });
 onRefused(ask);
+
+/* what is simulated, and what time it is there */
+const PACES = {
+  ahead: () => "runs ahead as fast as it can", times: ({ speed }) => `${speed} times as fast as a clock`,
+  still: () => "stands still here", over: () => "nothing more happens",
+};
+function simulation() {
+  const bar = document.getElementById("simulation");
+  const shown = simulated();
+  bar.hidden = !shown;
+  if (!shown) return;
+  put(bar, h("span", null, "Simulation of ", h("b", null, shown.title)),
+    h("span", null, "virtual time ", h("b", { "data-virtual-time": "" }, date.format(clock())), `, ${span(clock() - shown.begins_ms)} after it began`),
+    h("span", null, PACES[shown.pace](shown)), h("span", { class: "push" }, "Nothing can be changed here."));
+}
+const date = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+onSimulation(simulation);
+setInterval(() => { if (simulated() && simulated().speed) simulation(); }, 1000);
 
 document.getElementById("theme").addEventListener("click", turn);
 document.getElementById("help").addEventListener("click", help);

@@ -3,7 +3,7 @@
 import { Problem, get, kind, live } from "./api.js";
 import { sparkline, timeChart } from "./chart.js";
 import { empty, h, panel, problem, put, skeleton } from "./dom.js";
-import { at, count, figure, gpuTime, gpus, now, plural, sentence, way } from "./format.js";
+import { at, count, figure, gpuTime, gpus, now, plural, sentence, simulated, span, way } from "./format.js";
 
 const WORDS = {
   effective_throughput: ["Effective throughput", "tokens a second per dollar"],
@@ -42,8 +42,8 @@ function numbers(told) {
       h("div", { class: "name" }, name, verdict),
       number.value === null || number.value === undefined
         ? h("div", { class: "value none" }, "no samples yet") : h("div", { class: "value" }, value, " ", h("small", null, unit)),
-      h("div", { class: "line" }, number.redline === null || number.redline === undefined ? line : `redline ${red} ${redUnit}`, number.samples === undefined ? "" : ` · ${plural(number.samples, "sample")}`),
-      number.history && number.history.length > 1 ? sparkline(number.history, number.redline, `${name}, the last day`) : null);
+      h("div", { class: "line" }, number.redline === null || number.redline === undefined ? line : `redline ${red} ${redUnit}`, number.samples ? ` · ${plural(number.samples, "sample")}` : ""),
+      known(number.value) && number.history && number.history.length > 1 ? sparkline(number.history, number.redline, `${name}, the last day`) : null);
   });
 }
 
@@ -60,7 +60,8 @@ function summary(hour) {
   if (!parts.length) return "In the last hour nothing had to be decided.";
   const last = parts.pop();
   const lost = hour.lost_gpu_ms >= 1000 ? [" ", h("span", { class: "nowrap" }, gpuTime(hour.lost_gpu_ms)), " had to be done again."] : null;
-  return [`In the last hour antiphon ${parts.length ? `${parts.join(", ")} and ${last}` : last}.`, lost];
+  const during = hour.since_ms ? `the last ${span(now() - hour.since_ms)}` : "the last hour";
+  return [`In ${during} antiphon ${parts.length ? `${parts.join(", ")} and ${last}` : last}.`, lost];
 }
 
 function bar(counts) {
@@ -118,7 +119,7 @@ export function open(main) {
       bar(all),
       h("div", { class: "legend" }, STATES.map(([name, word, fill]) => h("span", null, h("i", { class: `sw ${fill}` }), word, " ", h("b", null, gpus(all[name]))))),
       types.length > 1 ? h("table", null, h("tbody", null, types.map(([name, counts]) => h("tr", null, h("td", null, name), h("td", { style: { width: "50%" } }, bar(counts)), h("td", { class: "num" }, `${gpus(counts.busy)} / ${gpus(counts.total)}`))))) : h("div", { class: "muted" }, types[0][0]),
-      h("div", { class: "muted" }, "Working means held by an attempt. Utilization measured on the device: not measured on this server."),
+      h("div", { class: "muted" }, simulated() ? "Working means held by an attempt." : "Working means held by an attempt. Utilization measured on the device: not measured on this server."),
     ] : empty("No GPUs", "The backend offers no node with GPUs. Jobs without GPUs run all the same."));
 
     const line = (name) => { const of = classes[name] || {}; return [of.pending || 0, (of.starting || 0) + (of.running || 0) + (of.stopping || 0), of.held || 0]; };
@@ -131,7 +132,7 @@ export function open(main) {
     const told = kind(rows, "told/").reverse().slice(0, 30);
     put(storyBody, h("p", { class: "sum" }, summary(rows.get("hour"))),
       told.length ? h("ol", { class: "story" }, told.map(([, one]) => h("li", null, at(one.at_ms), way(one.way), h("div", { class: "text" }, sentence(one), h("a", { class: "why", href: `#/explain/${one.seq}` }, "explain")))))
-        : empty("Nothing has happened yet", "Submit a job with `antiphon submit job.toml`, and what becomes of it stands here."));
+        : empty("Nothing happened in the last hour", simulated() ? "Nothing in the trace, that is." : ["Submit a job with ", h("code", null, "antiphon submit job.toml"), ", and what becomes of it stands here."]));
   }
 
   const stop = live({ page: "now" }, (next, changed) => {
@@ -148,10 +149,12 @@ function samples(rows) {
   const found = kind(rows, "sample/").map(([, values]) => values);
   const gpuTotals = kind(rows, "gpus/").map(([, counts]) => counts);
   const sum = (key) => gpuTotals.reduce((total, counts) => total + counts[key], 0);
+  // The newest sample may be of this very moment.
+  if (found.length && found[found.length - 1][0] >= now()) found.pop();
   found.push([now(), sum("busy"), sum("held"), sum("idle"), sum("drained"), sum("down")]);
   const series = [["Working", 1, "var(--c0)"], ["Held back", 2, "var(--c1)"], ["Drained", 4, "var(--ink-3)"], ["Down", 5, "var(--bad)"], ["Idle", 3, "var(--idle)"]];
   return {
-    stacked: true, from: found.length ? found[0][0] : now() - 60000, until: found[found.length - 1][0], unit: "GPUs", digits: (value) => figure(value),
+    stacked: true, steps: true, from: found.length ? found[0][0] : now() - 60000, until: found[found.length - 1][0], unit: "GPUs", digits: (value) => figure(value),
     series: series.map(([name, index, color]) => ({ name, color, faint: false, points: found.map((values) => [values[0], values[index] / 1000]) }))
       .filter((one, index) => index === 0 || one.points.some(([, value]) => value)),
   };

@@ -7,6 +7,7 @@ import { WAYS, bytes, figure, span, time } from "./format.js";
 const CURVES = [
   ["loss", "Loss", "nat", 120], ["grad_norm", "Gradient norm", "", 56, "Gradient"], ["step_ms", "Step time", "ms", 56],
   ["tokens_per_s", "Tokens a second", "", 56, "Tokens/s"], ["memory_peak_bytes", "Memory peak", "bytes", 56, "Memory"],
+  ["micro_batch", "Rows at once", "", 40, "Rows"],
 ];
 /** Kinds whose moment is drawn through the curves: cause and effect stand on it. */
 const THROUGH = new Set(["finding", "directive", "stop", "start"]);
@@ -127,7 +128,7 @@ export function draw(holder, readout, width, model, pick) {
     const y1 = (value) => one.bottom - ((Math.min(high, Math.max(low, value)) - low) / (high - low)) * (one.bottom - one.top);
     one.y = y1;
     label(one.title, one.top + 10, one.unit === "bytes" ? "" : one.unit);
-    for (const value of ticks(low, high, one.height > 80 ? 3 : 1)) {
+    for (const value of ticks(low, high, one.height > 80 ? 3 : 2)) {
       svg.append(s("path", { class: "axis", d: `M${LEFT} ${y1(value)}H${right}`, opacity: 0.7 }), s("text", { x: right, y: y1(value) - 3, "text-anchor": "end", "font-size": 10 }, shown(one.name, value)));
     }
     one.lines.forEach((line, index) => {

@@ -3,7 +3,7 @@
 import { buttons } from "./act.js";
 import { get, live } from "./api.js";
 import { empty, h, problem, put, skeleton, ticked } from "./dom.js";
-import { at, count, gpus, jobLink, now, span, starts, state } from "./format.js";
+import { at, count, gpus, jobLink, now, simulated, span, starts, state } from "./format.js";
 
 const STATES = ["pending", "starting", "running", "stopping", "held", "succeeded", "failed", "canceled"];
 const CLASSES = ["service", "production", "standard", "best-effort"];
@@ -79,11 +79,11 @@ export function open(main, place) {
     h("td", { class: "first" }, h("div", null, h("span", { class: "jobname" }, jobLink(id, job.name))), h("div", { class: "jobid" }, id, job.array ? ` · array of ${job.array.first}` : "")),
     h("td", { class: "inline" }, state(job.state)),
     h("td", { class: "inline" }, job.runs_as ? [job.class, h("div", { class: "jobid" }, `runs as ${job.runs_as}`)] : job.class, job.priority ? h("div", { class: "jobid" }, `priority ${job.priority}`) : null),
-    h("td", { class: "inline" }, job.team, h("div", { class: "jobid" }, job.user)),
+    h("td", { class: "inline team" }, job.team, h("div", { class: "jobid" }, job.user)),
     h("td", { class: "num inline", "data-l": "GPUs" }, gpus(job.gpus_thousandths)),
     h("td", { class: "nowrap inline", "data-l": "for" }, span(now() - job.since_ms)),
     h("td", { class: "inline nowrap" }, when(job)),
-    h("td", { class: "reason" }, job.reason ? h("div", { class: open ? "" : "clamp", title: job.reason }, ticked(job.reason)) : (waits ? "" : [job.allocation || "", step ? h("div", { class: "jobid" }, step, job.loss === null || job.loss === undefined ? "" : ` · loss ${job.loss.toFixed(3)}`) : null])));
+    h("td", { class: "reason" }, job.reason ? h("div", { class: open ? "" : "clamp", title: job.reason }, ticked(job.reason)) : (waits ? "" : [job.allocation ? h("div", { class: open ? "" : "clamp", title: job.allocation }, job.allocation) : "", step ? h("div", { class: "jobid" }, step, job.loss === null || job.loss === undefined ? "" : ` · loss ${job.loss.toFixed(3)}`) : null])));
     if (!open) return [row];
     const sentences = told && told.error ? problem(told.error) : told ? h("ul", { class: "sentences" }, told.sentences.map((text) => h("li", null, ticked(text)))) : h("span", { class: "muted" }, "asking why…");
     return [row, h("tr", { class: "open" }, h("td", { colspan: 8 }, h("div", { class: "stack" }, sentences,
@@ -104,7 +104,7 @@ export function open(main, place) {
         h("tbody", null, found.order.map(line))))
       : found.total ? empty("Nothing on this page", "Fewer jobs are left than when you turned to it.")
         : filtered ? empty("No job fits", "Search for less, or let ended jobs be shown too.")
-          : empty("The queue is empty", "Submit a job with `antiphon submit job.toml`."));
+          : empty("The queue is empty", simulated() ? "No job of the trace is here now." : ["Submit a job with ", h("code", null, "antiphon submit job.toml"), "."]));
     const last = Math.min(found.total, found.offset + found.limit);
     put(pager, found.total > LIMIT || found.offset ? [
       h("span", { class: "muted" }, found.total ? `${count(found.offset + 1)}–${count(last)} of ${count(found.total)}` : ""),

@@ -30,16 +30,17 @@ export function open(main) {
     if (!page.isConnected) put(main, page);
     put(table, all.length ? h("table", { class: "cards" },
       h("thead", null, h("tr", null, h("th", null, "Team"), h("th", null, "Holds of quota"), h("th", { class: "num" }, "Weight"), h("th", { class: "num" }, "Share place"), h("th", { class: "num" }, "Used in 7 days"), h("th", null, "Weekly budget"), h("th", null, "Budget lasts"))),
-      h("tbody", null, all.map((row) => line(row.is, row))))
+      h("tbody", null, all.map((row) => line(row.is, row, Math.max(1, ...all.map((other) => other.is.allocated_thousandths))))))
       : empty("No teams yet", "A team appears with its first job, or set them up in `antiphon.toml`."));
     put(lending, lendingOf(all));
     hours.draw(); parts.draw(); burn.draw();
   }
 
-  function line(team, row) {
+  function line(team, row, most) {
     const quota = total(team.quota_thousandths);
     const limit = total(team.limit_thousandths);
-    const scale = Math.max(quota, limit, team.allocated_thousandths, 1);
+    // Who has no quota is seen beside the team that holds most.
+    const scale = quota || limit ? Math.max(quota, limit, team.allocated_thousandths, 1) : most;
     const within = Math.min(team.allocated_thousandths, quota || team.allocated_thousandths);
     const over = quota ? Math.max(0, team.allocated_thousandths - quota) : 0;
     const used = sum(team.used_gpu_ms);
@@ -83,8 +84,17 @@ function used(teams) {
   return { ...range(teams), from: Math.max(range(teams).from, (teams[0] ? teams[0].hour_ms : now()) - most * HOUR), hours: Math.min(168, most) };
 }
 
+/** The teams that used most, and all others as one: more than some colors nobody tells apart. */
+function largest(teams) {
+  if (teams.length <= COLORS.length) return teams;
+  const sorted = [...teams].sort((a, b) => sum(b.is.used_gpu_ms) - sum(a.is.used_gpu_ms));
+  const [kept, rest] = [sorted.slice(0, COLORS.length - 1), sorted.slice(COLORS.length - 1)];
+  const hours = rest[0].hours.map((_, age) => rest.reduce((total, row) => total + row.hours[age], 0));
+  return [...kept.sort((a, b) => a.place - b.place), { is: { name: `${rest.length} other teams` }, hour_ms: rest[0].hour_ms, hours }];
+}
+
 function byHour(teams) {
-  const shown = roots(teams);
+  const shown = largest(roots(teams));
   const { from, until, hours } = used(shown);
   return { stacked: true, unit: "GPU-h", from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (value) => value / HOUR).flatMap(([at_, value]) => [[at_, value], [at_ + HOUR - 1, value]]) })) };
 }
@@ -92,7 +102,7 @@ function byHour(teams) {
 const points = (row, hours, of) => row.hours.slice(0, hours).map((value, age) => [row.hour_ms - age * HOUR, of(value, age)]).reverse();
 
 function rolling(teams) {
-  const shown = roots(teams);
+  const shown = largest(roots(teams));
   const { from, until, hours } = used(shown);
   const day = (row, age) => row.hours.slice(age, age + 24).reduce((a, b) => a + b, 0);
   const all = (age) => shown.reduce((total, row) => total + day(row, age), 0);
@@ -100,7 +110,7 @@ function rolling(teams) {
 }
 
 function budgets(teams) {
-  const shown = teams.filter((row) => sum(row.is.budget_gpu_ms));
+  const shown = teams.filter((row) => sum(row.is.budget_gpu_ms)).slice(0, COLORS.length);
   const { from, until, hours } = used(shown);
   const week = (row, age) => row.hours.slice(age, age + 168).reduce((a, b) => a + b, 0);
   return { unit: "%", redline: shown.length ? 100 : undefined, from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (_, age) => (100 * week(row, age)) / sum(row.is.budget_gpu_ms)) })) };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttemptId, DirectiveBody, DirectiveId, GatePolicy, JobId, JobSpec, Maintenance, Millis,
+    AttemptId, Class, DirectiveBody, DirectiveId, GatePolicy, JobId, JobSpec, Maintenance, Millis,
     NodeName, Notice, Policy, Rule, TeamSpec,
 };
 
@@ -44,6 +44,13 @@ pub enum Command {
     Preempt {
         /// The job.
         job: JobId,
+    },
+    /// Give a job that waits another class.
+    SetClass {
+        /// The job.
+        job: JobId,
+        /// Its class from now on.
+        class: Class,
     },
     /// Send a directive to a job's trainer.
     Direct(Direct),

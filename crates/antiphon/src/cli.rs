@@ -366,6 +366,18 @@ pub(crate) struct SimulateArgs {
     /// Run every combination on all cores into one CSV, a row a run; what is there is not run again
     #[arg(long, value_name = "FILE", conflicts_with_all = ["csv", "html", "svg", "json"])]
     pub(crate) sweep: Option<PathBuf>,
+    /// Show it in the dashboard while it runs and after; Ctrl-C ends it
+    #[arg(long, conflicts_with = "sweep")]
+    pub(crate) serve: bool,
+    /// Run ahead to this virtual time, counted from the beginning, and stand still there, or go on at `--speed`
+    #[arg(long, value_name = "SPAN", requires = "serve")]
+    pub(crate) until: Option<Millis>,
+    /// How fast virtual time goes: `100x`, or `max` for as fast as it can [default: 60x, a minute in a second]
+    #[arg(long, value_name = "TIMES", requires = "serve", value_parser = speed)]
+    pub(crate) speed: Option<Speed>,
+    /// Where the dashboard listens, on loopback alone
+    #[arg(long, value_name = "ADDR:PORT", requires = "serve", default_value = "127.0.0.1:0", value_parser = loopback)]
+    pub(crate) listen: SocketAddr,
     /// How many runs of a sweep go on at once [default: one a core]
     #[arg(long, value_name = "N", requires = "sweep", value_parser = threads)]
     pub(crate) threads: Option<usize>,
@@ -470,6 +482,34 @@ fn directive_number(text: &str) -> Result<u64, String> {
     let number = text.strip_prefix('#').unwrap_or(text).parse();
     number.map_err(|_| {
         "give the number in front of the directive in `antiphon job JOB`, like `3`".into()
+    })
+}
+
+/// How fast virtual time goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speed {
+    /// As fast as this machine can.
+    Max,
+    /// So many times as fast as its clock.
+    Times(u64),
+}
+
+fn speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed::Max);
+    }
+    let times = text.strip_suffix('x').unwrap_or(text).parse().ok();
+    let bounded = times.filter(|times| (1..=1_000_000).contains(times));
+    bounded
+        .map(Speed::Times)
+        .ok_or_else(|| "give a number from 1x to 1000000x, or `max`".into())
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: Option<SocketAddr> = text.parse().ok();
+    let address = address.filter(|address| address.ip().is_loopback());
+    address.ok_or_else(|| {
+        "give an address of this machine alone, like 127.0.0.1:7441; `ssh -L` reaches it from elsewhere".into()
     })
 }
 

@@ -10,6 +10,7 @@ mod jobs;
 mod page;
 mod place;
 mod policies;
+mod serve;
 mod sweep;
 mod table;
 mod warnings;
@@ -25,6 +26,7 @@ use serde::Serialize;
 use crate::cli::{Exit, SimulateArgs};
 use crate::failure::Failure;
 use crate::render::json;
+use serve::Stage;
 use watch::Stop;
 
 pub(crate) use cluster::{START_COST, named_cluster};
@@ -39,6 +41,8 @@ struct Compared<'a> {
     page: Option<Page<'a>>,
     /// What ended it.
     failure: Option<Failure>,
+    /// Where it is shown.
+    stage: Option<Stage>,
 }
 
 /// What `--json` prints.
@@ -58,7 +62,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     warnings::bad_rows(&args.trace, &trace);
     let cluster = cluster::name(args, trace.format)?;
     let compared = match (&args.sweep, &cluster[..]) {
-        (_, place::FGD) if asks_for_time(args) => return Err(not_placement_alone()),
+        (_, place::FGD) if args.serve || asks_for_time(args) => return Err(not_placement_alone()),
         (_, place::FGD) => place::side_by_side(args, &trace.workload, &stop)?,
         (Some(path), _) => {
             let cluster = cluster::with_flags(&cluster, args, trace.workload.jobs.len())?;
@@ -75,6 +79,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         runs,
         page,
         failure,
+        stage,
     } = compared;
     if args.json {
         json(&Report { runs });
@@ -84,7 +89,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     // What is printed is not lost where a file cannot be written.
     failure.map_or(Ok(()), Err)?;
     page.iter().try_for_each(Page::write)?;
-    Ok(if stop.is_wished() {
+    stage.map_or(Ok(()), |stage| stage.stay(&stop))?;
+    // Who has looked at it ends it by hand: that is no interruption.
+    Ok(if stop.is_wished() && !args.serve {
         Exit::Interrupted.into()
     } else {
         ExitCode::SUCCESS
@@ -115,7 +122,7 @@ fn asks_for_time(args: &SimulateArgs) -> bool {
 }
 
 fn not_placement_alone() -> Failure {
-    let what = "placement alone (cluster `fgd`) has no `--sweep`, `--load`, `--size` and `--csv`";
+    let what = "placement alone (cluster `fgd`) has no `--sweep`, `--serve`, `--load`, `--size` and `--csv`";
     Failure::new(Exit::Usage, "AP0615", what)
         .help("`--shuffles N` tries N orders of the jobs, `--offered TIMES` offers more of them")
 }

@@ -210,7 +210,7 @@ pub(crate) fn local(
 }
 
 /// The person who runs this, by name where there is one.
-fn user() -> String {
+pub(crate) fn user() -> String {
     let uid = rustix::process::getuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = passwd.lines().find_map(|line| {
@@ -237,7 +237,10 @@ fn greet(started: &Started, state_dir: &Path) {
         env!("CARGO_PKG_VERSION"),
         started.url
     ));
-    say(&format!("  dashboard: {}", dashboard(started, state_dir)));
+    say(&format!(
+        "  dashboard: {}",
+        login_url(&started.url, state_dir)
+    ));
     if !started.listen.ip().is_loopback() && started.url.starts_with("http://") {
         say("warning: without TLS: whoever is on the way can read tokens and outputs");
     }
@@ -268,10 +271,10 @@ fn greet(started: &Started, state_dir: &Path) {
     say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");
 }
 
-/// Where the dashboard is. To a person at a terminal with the token behind `#`, which browsers send to nobody; never into a
+/// Where the dashboard of a server is. To a person at a terminal with the token behind `#`, which browsers send to nobody; never into a
 /// file or a journal.
-fn dashboard(started: &Started, state_dir: &Path) -> String {
-    let address = format!("{}/", started.url);
+pub(crate) fn login_url(url: &str, state_dir: &Path) -> String {
+    let address = format!("{url}/");
     match antiphon_server::read_token(state_dir) {
         Ok(token) if std::io::stderr().is_terminal() => format!("{address}#token={token}"),
         Ok(_) | Err(_) => format!(

@@ -42,10 +42,10 @@ impl State {
         result
     }
 
-    /// Changes a job on a copy, to try out what would follow; what it is expected to run changes with it.
-    pub(crate) fn change_for_trial(&mut self, id: JobId, change: impl FnOnce(&mut Job)) {
+    /// Changes what a job asks for; what it is expected to run changes with it.
+    pub(crate) fn respecify(&mut self, id: JobId, change: impl FnOnce(&mut Job)) {
         self.unreserve(id);
-        // What it asks for may change, which no comparison of places shows.
+        // No comparison of places shows that, so it leaves its own and takes another.
         self.index.leave(&self.known, &self.known.jobs[&id]);
         self.note(id, change);
         self.index.enter(&self.known, &self.known.jobs[&id]);

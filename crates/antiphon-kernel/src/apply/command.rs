@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use antiphon_types::{
-    Command, DirectiveCause, JobId, JobSpec, Maintenance, NodeName, Notice, StopCause,
+    Class, Command, DirectiveCause, JobId, JobSpec, Maintenance, NodeName, Notice, StopCause,
 };
 
 use super::change::end;
@@ -33,6 +33,10 @@ pub(super) fn fold(state: &mut State, command: &Command) -> Option<JobId> {
         }
         Command::Preempt { job } => {
             request(state, *job, StopCause::Operator);
+            Some(*job)
+        }
+        Command::SetClass { job, class } => {
+            set_class(state, *job, *class);
             Some(*job)
         }
         Command::Direct(direct) => {
@@ -261,6 +265,18 @@ pub(super) fn hold(state: &mut State, id: JobId) {
         | JobState::Failed { .. }
         | JobState::Canceled { .. } => bug(id, "hold"),
     }
+}
+
+/// It stands in another queue from now on: what it had reached in the old one, it leaves there.
+fn set_class(state: &mut State, id: JobId, class: Class) {
+    let of = (state.job_at(id).spec.class, state.job_at(id).team);
+    state.respecify(id, |job| {
+        job.spec.class = class;
+        job.gated &= class == Class::BestEffort;
+        job.overdue = false;
+        job.promoted = None;
+    });
+    super::time::promote_next(state, of);
 }
 
 fn release(state: &mut State, id: JobId) {

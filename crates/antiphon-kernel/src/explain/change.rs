@@ -324,13 +324,8 @@ pub(crate) fn starts(state: &State, id: JobId) -> bool {
 }
 
 impl State {
-    /// Changes what a job asks for, on a copy.
-    fn respecify(&mut self, id: JobId, change: impl FnOnce(&mut Job)) {
-        self.change_for_trial(id, change);
-    }
-
     fn release_for_trial(&mut self, id: JobId) {
         let since = self.now;
-        self.change_for_trial(id, |job| job.state = JobState::Pending { since });
+        self.respecify(id, |job| job.state = JobState::Pending { since });
     }
 }

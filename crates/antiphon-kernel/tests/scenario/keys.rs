@@ -252,3 +252,26 @@ fn of_each_team_one_job_at_a_time_stands_in_front_for_having_waited() {
         "#]],
     );
 }
+
+#[test]
+fn a_job_that_waits_stands_where_its_new_class_does_and_one_that_runs_keeps_its_own() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit first: 8 service
+           1s   submit second: 8 best-effort estimate=1h
+           2s   submit third: 8 standard estimate=2h
+           3s   class second production
+           4s   class first best-effort
+           1h   first exits 0",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            1s   hold n0 for job-2, nobody knows when
+            2s   hold n0 for job-3, nobody knows when
+            3s   hold n0 for job-2, nobody knows when
+            4s   refused [AP0102]: job-1 is running: it cannot be given another class; `antiphon job job-1` shows what it is doing
+            1h00m settle job-1.1: succeeded
+            1h00m launch job-2.1 on n0[0-7]
+            1h00m hold n0 for job-3, in 1h00m
+        "#]],
+    );
+}

@@ -16,6 +16,7 @@
 //! 6s   a finds shard s1 noise: set_weights s1=0; stop   a finding of a rule with its remedies; `-` for the run as a whole
 //! 6s   a answers 1 applied                    the trainer's word on a directive: applied, rejected, failed, expired
 //! 6s   approve a shard s1                     also `undo a 1`, `ask a gpus 4`, `ask a samples law`, `a draws s1:law`
+//! 6s   class b production                     a job that waits gets another class
 //! 7s   a idle 3% for 10m                      a finding; `a works` takes it back
 //! 7s   a takes 40GiB                          a finding: what its tensors take of each GPU
 //! 70s  a saves 500                            a checkpoint is acknowledged; a `yield`, if one waits, and the processes end
@@ -166,6 +167,13 @@ impl World {
             ["hold", job] => Command::Hold { job: self.id(job) },
             ["release", job] => Command::Release { job: self.id(job) },
             ["preempt", job] => Command::Preempt { job: self.id(job) },
+            ["class", job, class] => Command::SetClass {
+                job: self.id(job),
+                class: Class::ALL
+                    .into_iter()
+                    .find(|known| known.name() == class)
+                    .unwrap(),
+            },
             ["approve", ..] | ["undo", ..] | ["ask", ..] => self.of_loop(words),
             ["drain", node] => Command::Drain {
                 node: node.into(),

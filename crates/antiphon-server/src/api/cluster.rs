@@ -12,6 +12,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 
+use super::Shared;
 use super::auth::Caller;
 use super::jobs::run;
 use super::model::{
@@ -19,7 +20,6 @@ use super::model::{
     ReasonBody, ServerStatus, StateDigest, WindowView,
 };
 use super::problem::Fault;
-use super::{Shared, now};
 use crate::recovery::state_digest;
 
 /// Who and what this server is.
@@ -43,7 +43,7 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<ServerStat
         mode: mode.into(),
         mode_reason,
         seq: state.seq().0,
-        now_ms: now().as_millis(),
+        now_ms: shared.view.now().as_millis(),
         gate: super::numbers::why(&state),
         jobs,
         state_dir: shared.state_dir.clone(),

@@ -140,6 +140,7 @@ pub(crate) fn shown_to(
             | Command::Hold { job: of }
             | Command::Release { job: of }
             | Command::Preempt { job: of }
+            | Command::SetClass { job: of, .. }
             | Command::Approve { job: of, .. }
             | Command::Undo { job: of, .. } => job(*of),
             Command::Direct(direct) => job(direct.job),

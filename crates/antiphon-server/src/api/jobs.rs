@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::IntoParams;
 
+use super::Shared;
 use super::auth::{self, Caller, Role};
-use super::model::{CheckReport, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView};
+use super::model::{
+    CheckReport, ClassBody, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView,
+};
 use super::problem::Fault;
-use super::{Shared, now};
 use super::{given, gpu_types, render, why as told_why};
 use crate::jobfile::{self, Context, Made};
 use crate::lessons::Site;
@@ -120,13 +122,7 @@ impl Filter {
             Some(Ok(first)) => Some(first),
             Some(Err(_)) => return Err(wrong_query("array", "give an array's first job: `job-7`")),
         };
-        let class = said(class).map(|name| {
-            let found = Class::ALL.into_iter().find(|class| class.name() == name);
-            found.ok_or_else(|| {
-                let help = format!("there are: {}", Class::ALL.map(Class::name).join(", "));
-                wrong_query("class", &help)
-            })
-        });
+        let class = said(class).map(|name| class_named(&name));
         Ok(Self {
             state,
             array,
@@ -171,6 +167,14 @@ pub(crate) fn in_order(state: &KernelState, ended: bool, most: usize) -> Vec<&Jo
         order.extend(ended.take(most - order.len()));
     }
     order
+}
+
+fn class_named(name: &str) -> Result<Class, Fault> {
+    let found = Class::ALL.into_iter().find(|class| class.name() == name);
+    found.ok_or_else(|| {
+        let help = format!("there are: {}", Class::ALL.map(Class::name).join(", "));
+        wrong_query("class", &help)
+    })
 }
 
 fn wrong_query(parameter: &str, help: &str) -> Fault {
@@ -300,7 +304,7 @@ fn read(shared: &Shared, caller: &Caller, value: Value) -> Result<Made, Fault> {
         &file,
         &Context {
             user: &caller.name,
-            now: now(),
+            now: shared.view.now(),
             find: &find,
             site: &|| Site::of(&state),
         },
@@ -411,7 +415,7 @@ pub(crate) async fn why(
         let job = find_job(&state, &caller, &job)?;
         let waits = matches!(job.state, JobState::Pending { .. } | JobState::Held { .. });
         if !waits {
-            let now = now().max(state.now());
+            let now = shared.view.now().max(state.now());
             let mut told = told_why::why(&state, job, now, forecast.as_deref());
             if let JobState::Starting { active } = &job.state
                 && let Some(reason) = shared.backend.waits(active.attempt)
@@ -485,6 +489,24 @@ pub(crate) async fn preempt(
 ) -> Result<Json<CommandAccepted>, Fault> {
     on_job(&shared, &caller, &headers, &job, |job| Command::Preempt {
         job,
+    })
+    .await
+}
+
+/// Gives a job that waits another class. One that runs keeps its own until it waits again.
+#[utoipa::path(post, path = "/v1/jobs/{job}/class", request_body = ClassBody, responses((status = 200, body = CommandAccepted)))]
+pub(crate) async fn set_class(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(job): Path<String>,
+    headers: HeaderMap,
+    body: Result<Json<ClassBody>, JsonRejection>,
+) -> Result<Json<CommandAccepted>, Fault> {
+    let Json(ClassBody { class }) = body?;
+    let class = class_named(&class)?;
+    on_job(&shared, &caller, &headers, &job, |job| Command::SetClass {
+        job,
+        class,
     })
     .await
 }

@@ -609,6 +609,20 @@ pub struct SignalsView {
     /// Where the loss goes, once that can be said.
     #[serde(default)]
     pub forecast: Option<ConvergenceView>,
+    /// What each task takes for a step by itself, as far as tasks report that.
+    #[serde(default)]
+    pub tasks: Vec<TaskTimeView>,
+}
+
+/// What one task takes for a step by itself.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TaskTimeView {
+    /// The rank.
+    pub task: u32,
+    /// Milliseconds of a step, less what it waits for the others: the median of its last window.
+    pub own_ms: f64,
+    /// Which part of an equal share of the batch it gets, 0 to 1.
+    pub share: f64,
 }
 
 /// Where a run's loss goes, by its curve so far; each figure with the interval that holds it in eight of ten cases.
@@ -956,6 +970,14 @@ pub struct CheckReport {
 pub struct ReasonBody {
     /// For those who read it later.
     pub reason: String,
+}
+
+/// A class for a job that waits.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassBody {
+    /// `service`, `production`, `standard` or `best-effort`.
+    pub class: String,
 }
 
 /// A directive that a person sends to a job's trainer.

@@ -7,14 +7,14 @@ use antiphon_types::{GateChange, GatePolicy, Number, Reading, Timestamp};
 use axum::Json;
 use axum::extract::State;
 
+use super::Shared;
 use super::model::{GateView, NumberView, NumbersView};
-use super::{Shared, now};
 use crate::throughput::ThroughputNow;
 
 /// How the platform does, and whether new best-effort jobs are kept back over it.
 #[utoipa::path(get, path = "/v1/numbers", responses((status = 200, body = NumbersView)))]
 pub(crate) async fn numbers(State(shared): State<Arc<Shared>>) -> Json<NumbersView> {
-    let now = now();
+    let now = shared.view.now();
     let throughput = shared.throughput.read(now);
     Json(view(&shared.view.state(), throughput, now))
 }

@@ -7,19 +7,20 @@ use antiphon_kernel::{
     Active, AugmentRun, FindingRecord, FindingStage, Job, JobState, RunStage, State, StopPhase,
     TaskPhase, at_stake, explain, waits_for_approval,
 };
+use antiphon_signals::TaskTime;
 use antiphon_types::{
     AckBody, Allocation, Checkpoint, Directive, GpuTime, Outcome, StopCause, TaskAllocation,
     TaskId, Timestamp, WaitReason,
 };
 
+use super::Shared;
 use super::model::{
     ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
-    JobSummary, RoleView, ShardView, SignalsView, StakeView, StartView, TaskView,
+    JobSummary, RoleView, ShardView, SignalsView, StakeView, StartView, TaskTimeView, TaskView,
 };
 use super::plans;
 use super::series::convergence;
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
-use super::{Shared, now};
 
 /// What a reader looks at: one state at one time, what is reported beside it, and what is forecast.
 pub(crate) struct Sight<'a> {
@@ -34,7 +35,7 @@ impl<'a> Sight<'a> {
         Self {
             shared,
             state,
-            now: now().max(state.now()),
+            now: shared.view.now().max(state.now()),
             forecast: shared.forecasts.latest(),
         }
     }
@@ -206,7 +207,16 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
             count: shown.count,
             dropped: shown.dropped,
             forecast: shown.forecast.as_ref().map(convergence),
+            tasks: shown.tasks.iter().map(task_time).collect(),
         }),
+    }
+}
+
+fn task_time(time: &TaskTime) -> TaskTimeView {
+    TaskTimeView {
+        task: time.task,
+        own_ms: time.own_ms,
+        share: time.share,
     }
 }
 

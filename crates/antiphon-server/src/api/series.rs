@@ -19,7 +19,7 @@ use super::problem::Fault;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeriesQuery {
-    /// `loss`, `step_ms`, `grad_norm`, `tokens_per_s`, `memory_peak_bytes`, `shard/NAME` or `probe/CATEGORY`.
+    /// `loss`, `step_ms`, `grad_norm`, `tokens_per_s`, `memory_peak_bytes`, `micro_batch`, `shard/NAME` or `probe/CATEGORY`.
     name: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn series(
     let id = find_job(&shared.view.state(), &caller, &job)?.id;
     let Some((attempt, points)) = shared.signals.series(id, &name) else {
         let detail = format!("{id} has reported no `{name}` since the server started");
-        let help = "there are: loss, step_ms, grad_norm, tokens_per_s, memory_peak_bytes, shard/NAME, probe/CATEGORY";
+        let help = "there are: loss, step_ms, grad_norm, tokens_per_s, memory_peak_bytes, micro_batch, shard/NAME, probe/CATEGORY";
         return Err(Fault::new(StatusCode::NOT_FOUND, "AP0504", detail, help));
     };
     Ok(Json(SeriesView {

@@ -8,8 +8,8 @@ use antiphon_types::{Amounts, TeamSpec, Timestamp};
 use axum::Json;
 use axum::extract::State;
 
+use super::Shared;
 use super::model::{TeamList, TeamView};
-use super::{Shared, now};
 
 /// What stands for all GPU types together.
 const ALL_TYPES: &str = "*";
@@ -17,7 +17,7 @@ const ALL_TYPES: &str = "*";
 /// All teams: those that were set up, and those that jobs which have not ended name.
 #[utoipa::path(get, path = "/v1/teams", responses((status = 200, body = TeamList)))]
 pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Json<TeamList> {
-    let teams = teams(&shared.view.state());
+    let teams = teams(&shared.view.state(), shared.view.now());
     Json(TeamList { teams })
 }
 
@@ -27,7 +27,8 @@ pub(crate) fn specs(state: &KernelState) -> &[TeamSpec] {
 }
 
 /// The teams, in the order in which they were set up; behind them those that are known by their jobs alone.
-pub(crate) fn teams(state: &KernelState) -> Vec<TeamView> {
+pub(crate) fn teams(state: &KernelState, now: Timestamp) -> Vec<TeamView> {
+    let now = now.max(state.now());
     let living = state.jobs().values().filter(|job| !job.state.is_ended());
     let with_jobs: BTreeSet<&str> = living.map(|job| job.spec.team.as_str()).collect();
     let set_up = || specs(state).iter().map(|spec| spec.name.as_str());
@@ -35,7 +36,7 @@ pub(crate) fn teams(state: &KernelState) -> Vec<TeamView> {
         let used = team
             .accounts
             .values()
-            .any(|account| !account.week(now()).is_zero());
+            .any(|account| !account.week(now).is_zero());
         used || with_jobs.contains(team.spec.name.as_str())
     };
     let others = state.teams().all().filter(in_sight);
@@ -48,12 +49,16 @@ pub(crate) fn teams(state: &KernelState) -> Vec<TeamView> {
         .chain(others)
         .filter_map(|name| state.teams().named(name));
     named
-        .map(|team| team_view(state, team, standing.get(team.spec.name.as_str())))
+        .map(|team| team_view(state, team, standing.get(team.spec.name.as_str()), now))
         .collect()
 }
 
-fn team_view(state: &KernelState, team: &Team, standing: Option<&Standing>) -> TeamView {
-    let now = now().max(state.now());
+fn team_view(
+    state: &KernelState,
+    team: &Team,
+    standing: Option<&Standing>,
+    now: Timestamp,
+) -> TeamView {
     let spec = &team.spec;
     let used = state.teams().week(&spec.name, now).into_iter();
     let used = used.filter(|(_, used)| !used.is_zero());

@@ -77,6 +77,7 @@ impl Server {
             throughput: Throughput::default(),
             devices: DeviceBook::default(),
             metrics_open: false,
+            simulated: None,
         });
         let app = router(shared.clone());
         Self {
@@ -240,6 +241,13 @@ const ROWS: &[Row] = &[
         "/v1/jobs/{job}/preempt",
         "/v1/jobs/job-1/preempt",
         "{}",
+        TOUCH,
+    ),
+    (
+        "POST",
+        "/v1/jobs/{job}/class",
+        "/v1/jobs/job-1/class",
+        r#"{"class": "standard"}"#,
         TOUCH,
     ),
     (

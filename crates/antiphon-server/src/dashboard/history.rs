@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::gpus::{self, Count};
-use crate::api::{Shared, now};
+use crate::api::Shared;
 
 /// Between two samples: a day is 1,440 of them, more than a screen has points.
 const EVERY: Duration = Duration::from_secs(60);
@@ -23,16 +23,18 @@ pub(super) struct Sample {
 }
 
 #[derive(Default)]
-pub(super) struct History(Mutex<VecDeque<Sample>>);
+pub(super) struct History {
+    samples: Mutex<VecDeque<Sample>>,
+}
 
 impl History {
     pub(super) fn samples(&self) -> Vec<Sample> {
-        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.iter().copied().collect()
     }
 
     fn push(&self, sample: Sample) {
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() == SAMPLES_MAX {
             samples.pop_front();
         }
@@ -50,6 +52,17 @@ pub(super) async fn sample(shared: &Shared) {
     }
 }
 
+/// Takes a sample where one is due by the clock of a simulation.
+pub(crate) fn sample_if_due(shared: &Shared) {
+    let now_ms = shared.view.now().as_millis();
+    let last = shared.dashboard.history.samples.lock();
+    let last = last.unwrap_or_else(PoisonError::into_inner).back().copied();
+    let every = u64::try_from(EVERY.as_millis()).unwrap_or(u64::MAX);
+    if last.is_none_or(|last| last.at_ms + every <= now_ms) {
+        shared.dashboard.history.push(look(shared));
+    }
+}
+
 /// What is so now.
 pub(super) fn look(shared: &Shared) -> Sample {
     let state = shared.view.state();
@@ -58,7 +71,7 @@ pub(super) fn look(shared: &Shared) -> Sample {
         .into_values()
         .for_each(|count| all.add(count));
     Sample {
-        at_ms: now().as_millis(),
+        at_ms: shared.view.now().as_millis(),
         gpus: all,
         waiting: state.queue_length(),
         running: state.active_jobs().count(),

@@ -1,7 +1,7 @@
 //! One job: what was decided for it and what its training loop told, on one axis of time.
 
 use antiphon_kernel::Job;
-use antiphon_types::JobId;
+use antiphon_types::{JobId, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json as object};
 
@@ -43,7 +43,7 @@ pub(super) fn rows(look: &Look<'_>, id: JobId) -> Rows {
         let summary = steady(&detail.summary, sight.now.as_millis());
         rows.insert("summary".into(), summary.to_string());
         rows.insert("current".into(), json(&current(job)));
-        rows.insert("price".into(), json(&price(&state, job)));
+        rows.insert("price".into(), json(&price(&state, job, sight.now)));
         let mut rest = serde_json::to_value(&detail).expect("what is shown is plain data");
         spread(&mut rest, &mut rows);
         rows.insert("detail".into(), rest.to_string());
@@ -61,6 +61,11 @@ fn spread(detail: &mut Value, rows: &mut Rows) {
         return;
     };
     detail.remove("summary");
+    let signals = detail.get_mut("signals").and_then(Value::as_object_mut);
+    // A gang may have a thousand, and they change once a window, not with every signal.
+    if let Some(times) = signals.and_then(|signals| signals.remove("tasks")) {
+        rows.insert("task_times".into(), times.to_string());
+    }
     for (list, kind) in [
         ("attempts", "attempt"),
         ("directives", "directive"),
@@ -91,14 +96,13 @@ fn current(job: &Job) -> Option<Current> {
 }
 
 /// What a GPU-hour costs where the job runs or ran last, in millionths of a dollar, and the GPU-time it has had.
-fn price(state: &antiphon_kernel::State, job: &Job) -> Value {
-    let now = crate::api::now().max(state.now());
+fn price(state: &antiphon_kernel::State, job: &Job, now: Timestamp) -> Value {
     let active = job.state.active();
     let last = job.attempts.last().map(|record| &record.allocation);
     let allocation = active.map(|active| &active.allocation).or(last);
     let node = allocation.and_then(|held| state.node(&held.tasks.first()?.node));
     let partition = node.and_then(|node| state.partitions().get(&node.spec.partition));
-    let spent = |held: &antiphon_types::Allocation, from, until: antiphon_types::Timestamp| {
+    let spent = |held: &antiphon_types::Allocation, from, until: Timestamp| {
         held.gpu_amount().over(until.since(from)).gpu_millis()
     };
     let past = job.attempts.iter();

@@ -10,7 +10,6 @@ use super::history;
 use super::page::{Look, json};
 use super::sheet::Rows;
 use super::{gpus, story};
-use crate::api::now;
 
 const HOUR_MS: u64 = 3_600_000;
 /// What happened lately, at most.
@@ -53,17 +52,20 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
     for sample in shared.dashboard.history.samples() {
         add_sample(&mut rows, sample);
     }
-    let since = now().as_millis().saturating_sub(HOUR_MS);
-    let mut hour = shared.dashboard.story.since(since);
-    {
-        let state = shared.view.state();
-        hour.retain(|told| told.is_for(look.caller, &state));
-    }
-    rows.insert("hour".into(), json(&story::summed_up(&hour)));
-    let telling = hour.iter().rev().filter(|told| !MINOR.contains(&told.kind));
-    for told in telling.take(HAPPENINGS_MAX) {
-        rows.insert(told.key(), json(told));
-    }
+    let since = shared.view.now().as_millis().saturating_sub(HOUR_MS);
+    let state = shared.view.state();
+    shared.dashboard.story.since(since, |hour, kept_since| {
+        let seen = hour.iter().copied();
+        let seen: Vec<_> = seen
+            .filter(|told| told.is_for(look.caller, &state))
+            .collect();
+        rows.insert("hour".into(), json(&story::summed_up(&seen, kept_since)));
+        let telling = seen.iter().rev().filter(|told| !MINOR.contains(&told.kind));
+        for told in telling.take(HAPPENINGS_MAX) {
+            rows.insert(told.key(), json(told));
+        }
+    });
+    drop(state);
     rows
 }
 

@@ -38,13 +38,19 @@ pub(super) fn scope(caller: &Caller) -> Scope {
 impl Page {
     /// The page's rows as things stand.
     pub(super) fn rows(&self, look: &Look<'_>) -> Rows {
-        match self {
+        let mut rows = match self {
             Self::Now => now::rows(look),
             Self::Cluster => cluster::rows(look),
             Self::Queue(window) => queue::rows(look, window),
             Self::Job(job) => job::rows(look, *job),
             Self::Teams => teams::rows(look),
+        };
+        let shared = look.shared;
+        let time = shared.view.virtual_time();
+        if let (Some(subject), Some(time)) = (&shared.simulated, time) {
+            rows.insert("simulation".into(), json(&subject.at(time)));
         }
+        rows
     }
 
     /// After how long it is made again though nothing was committed: trainers report, and time passes.

@@ -91,11 +91,19 @@ impl Story {
         kept.drain(..over);
     }
 
-    /// What happened since a time, the oldest first.
-    pub(super) fn since(&self, at_ms: u64) -> Vec<Happening> {
+    /// Looks at what happened since a time, the oldest first. There may be tens of thousands: who looks takes few with them.
+    /// Says since when, where not all of it is kept.
+    pub(super) fn since<T>(
+        &self,
+        at_ms: u64,
+        look: impl FnOnce(&[&Happening], Option<u64>) -> T,
+    ) -> T {
         let kept = self.kept();
         let first = kept.partition_point(|told| told.at_ms < at_ms);
-        kept.range(first..).cloned().collect()
+        let happened: Vec<&Happening> = kept.range(first..).collect();
+        let cut = first == 0 && kept.len() == KEPT;
+        let since_ms = happened.first().filter(|_| cut).map(|told| told.at_ms);
+        look(&happened, since_ms)
     }
 
     /// The newest of what happened to a job, the oldest first.
@@ -123,16 +131,20 @@ pub(super) async fn read(shared: &Arc<Shared>) {
 /// How often what happened, by kind, and what was lost by it.
 #[derive(Debug, Serialize)]
 pub(super) struct Sum<'a> {
+    /// Since when, where so much has happened that not all of it is kept at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_ms: Option<u64>,
     kinds: BTreeMap<&'a str, u64>,
     lost_gpu_ms: u64,
 }
 
-pub(super) fn summed_up(happenings: &[Happening]) -> Sum<'_> {
+pub(super) fn summed_up<'a>(happenings: &[&'a Happening], since_ms: Option<u64>) -> Sum<'a> {
     let mut kinds = BTreeMap::new();
     for told in happenings {
         *kinds.entry(told.kind).or_default() += 1;
     }
     Sum {
+        since_ms,
         kinds,
         lost_gpu_ms: happenings.iter().filter_map(|told| told.lost_gpu_ms).sum(),
     }

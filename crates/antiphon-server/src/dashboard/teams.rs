@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::page::{Look, json};
 use super::sheet::Rows;
 use crate::api::model::TeamView;
-use crate::api::{now, teams};
+use crate::api::teams;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -23,10 +23,10 @@ struct TeamRow<'a> {
 
 pub(super) fn rows(look: &Look<'_>) -> Rows {
     let state = look.shared.view.state();
-    let at = now().max(state.now());
+    let at = look.shared.view.now().max(state.now());
     let hour_ms = at.as_millis() / HOUR_MS * HOUR_MS;
     let mut rows = Rows::new();
-    for (place, team) in teams::teams(&state).iter().enumerate() {
+    for (place, team) in teams::teams(&state, at).iter().enumerate() {
         let hours = state.teams().hours(&team.name, at);
         let row = TeamRow {
             team,

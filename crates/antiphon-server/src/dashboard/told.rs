@@ -105,6 +105,9 @@ impl Teller<'_> {
                     format!("is sent back to the queue by {by}"),
                 );
             }
+            Command::SetClass { job, class } => {
+                self.asked("class", *job, format!("is {class} from now on, by {by}"));
+            }
             Command::Direct(direct) => {
                 let text = format!("gets a directive of {by}: {}", direct.body);
                 self.asked("directive", direct.job, text);

@@ -1,6 +1,6 @@
 //! What is scraped is what the reference says, and no label grows with the number of jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_backends::DeviceReading;
 use antiphon_types::{
@@ -144,6 +144,27 @@ fn what_is_scraped_is_what_is_described() {
         .collect();
     assert_eq!(types, expected);
     assert!(text.ends_with("# EOF\n"), "{text}");
+}
+
+#[test]
+fn without_open_metrics_a_counter_is_described_under_its_sample() {
+    let text = in_prometheus_text(&scraped());
+    let described = |what: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(what));
+        let names = lines.filter_map(|line| line.split(' ').next());
+        names.map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let (helped, typed) = (described("# HELP "), described("# TYPE "));
+    assert_eq!(helped, typed);
+    let ends = ["_bucket", "_sum", "_count"];
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let of_histogram = ends.iter().find_map(|end| name.strip_suffix(end));
+        let known = helped.contains(name) || of_histogram.is_some_and(|name| helped.contains(name));
+        assert!(known, "{line} has no help text");
+    }
+    assert!(helped.contains("antiphon_signals_total"));
+    assert!(!text.contains("# EOF"));
 }
 
 #[test]

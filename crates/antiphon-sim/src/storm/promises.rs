@@ -192,6 +192,7 @@ impl Promises {
             }
             Command::Submit { .. }
             | Command::Preempt { .. }
+            | Command::SetClass { .. }
             | Command::Direct(_)
             | Command::Pause { .. }
             | Command::Unpause

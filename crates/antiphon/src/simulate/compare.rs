@@ -5,10 +5,11 @@ use antiphon_sim::faults::Faults;
 use antiphon_sim::outcome::Outcome;
 use antiphon_sim::simulate::{self, Tables};
 use antiphon_sim::workload::Workload;
-use antiphon_sim::world::{Finished, Noise, Setting, Spans};
+use antiphon_sim::world::{Finished, Noise, Onlooker, Setting, Spans};
 use antiphon_types::Policy;
 
 use super::page::{self, Page};
+use super::serve::Stage;
 use super::watch::{self, Stop};
 use super::{Compared, faults, files, jobs, policies, warnings};
 use crate::cli::SimulateArgs;
@@ -28,7 +29,12 @@ pub(super) fn side_by_side<'a>(
     let names = policies::names(args);
     // A name that means nothing and a file that cannot be written are told before the first run, not after it.
     let policies = names.iter().map(|name| {
-        let setting = setting(args, cluster, policies::settings_of(name)?, &faults);
+        let mut policy = policies::settings_of(name)?;
+        if args.serve {
+            // People look at what has ended.
+            policy.ended_jobs_max = Policy::default().ended_jobs_max;
+        }
+        let setting = setting(args, cluster, policy, &faults);
         policies::decides(name, &setting)?;
         Ok((name, setting.policy))
     });
@@ -41,15 +47,20 @@ pub(super) fn side_by_side<'a>(
     let about = page::about(args, workload, cluster);
     let mut compared = Compared {
         runs: Vec::new(),
-        page: Page::begin(page::wanted(args), title, about)?,
+        page: Page::begin(page::wanted(args), title.clone(), about)?,
         failure: None,
+        stage: None,
     };
+    if args.serve {
+        compared.stage = Some(Stage::open(args, &title, workload, cluster)?);
+    }
     for (place, (name, policy)) in policies.into_iter().enumerate() {
         let setting = Setting {
             spans: page::spans(compared.page.as_ref(), place),
             ..setting(args, cluster, policy, &faults)
         };
-        let (outcome, finished) = one(name, workload, &setting, &tables, stop)?;
+        let stage = compared.stage.as_mut();
+        let (outcome, finished) = one(name, workload, &setting, &tables, stop, stage)?;
         warnings::refused(args, &finished)?;
         if let Some(page) = &mut compared.page {
             page.add(&outcome, &finished, workload, cluster);
@@ -120,12 +131,17 @@ fn one(
     setting: &Setting,
     tables: &Tables,
     stop: &Stop,
+    stage: Option<&mut Stage>,
 ) -> Result<(Outcome, Finished), Failure> {
     let decider = policies::decides(name, setting)?;
     let bar = watch::bar(name, workload.jobs.len());
-    let mut on_progress = |done: usize| {
+    let goes_on = |done: usize| {
         bar.set_position(u64::try_from(done).unwrap_or(u64::MAX));
         !stop.is_wished()
+    };
+    let mut onlooker: Box<dyn Onlooker> = match stage {
+        Some(stage) => Box::new(stage.shows(goes_on, stop)),
+        None => Box::new(goes_on),
     };
     let (mut outcome, finished) = simulate::simulate(
         name,
@@ -134,8 +150,9 @@ fn one(
         setting,
         tables,
         &watch::stopwatch(),
-        &mut on_progress,
+        &mut *onlooker,
     );
+    drop(onlooker);
     bar.finish_and_clear();
     outcome.peak_rss_bytes = watch::peak_rss_bytes();
     Ok((outcome, finished))

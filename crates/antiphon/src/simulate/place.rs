@@ -46,6 +46,7 @@ pub(super) fn side_by_side<'a>(
         runs: Vec::new(),
         page: Page::begin(page::wanted(args), title, about)?,
         failure: None,
+        stage: None,
     };
     for placer in placers {
         let outcome = place(args, placer, workload)?;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Nanoseconds since now.
 pub(super) fn stopwatch() -> impl Fn() -> u64 {
@@ -18,13 +19,15 @@ pub(super) fn stopwatch() -> impl Fn() -> u64 {
 pub(super) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Is wished by Ctrl-C: what is done so far is still printed. A second one ends the program.
+    /// Is wished by Ctrl-C or SIGTERM: what is done so far is still printed. A second one ends the program.
     pub(super) fn by_hand() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let signal = signal_hook::consts::SIGINT;
-        // Where it cannot be caught, Ctrl-C ends the program as ever.
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+        for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
+            let flag = || Arc::clone(&stop);
+            // Where it cannot be caught, it ends the program as ever.
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, code, flag());
+            let _ = signal_hook::flag::register(signal, flag());
+        }
         Self(stop)
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -100,6 +101,19 @@ impl Going {
     pub(crate) fn interrupt(&self) {
         until("Ctrl-C is caught", || self.catches_interrupts());
         kill_process(self.pid(), Signal::INT).unwrap();
+    }
+
+    /// Reads what it says until a line has this in it; all that was read.
+    pub(crate) fn says(&mut self, wanted: &str) -> Vec<String> {
+        let told = self.0.stderr.as_mut().unwrap();
+        let mut lines = Vec::new();
+        for line in BufReader::new(told).lines() {
+            lines.push(line.unwrap());
+            if lines.last().is_some_and(|line| line.contains(wanted)) {
+                return lines;
+            }
+        }
+        panic!("it ended and never said `{wanted}`: {lines:?}");
     }
 
     /// SIGKILL.

@@ -1,6 +1,8 @@
 //! `antiphon simulate`: pages, job lines, outputs that cannot be written, and Ctrl-C.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -186,4 +188,68 @@ fn limits_tell_less_than_run_times_and_more_than_nothing() {
         durations < limits && limits < none,
         "{none} {limits} {durations}"
     );
+}
+
+/// Calls the binary over what a simulation shows.
+fn of_shown(state_dir: &str, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command
+        .env_remove("ANTIPHON_URL")
+        .env_remove("ANTIPHON_TOKEN");
+    command.args(["--state-dir", state_dir]).args(arguments);
+    let output = command.output().unwrap();
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(told).unwrap())
+}
+
+#[test]
+fn a_simulation_is_served_at_the_time_that_was_asked_for_and_cannot_be_changed() {
+    let bench = Bench::with_jobs(200);
+    let mut going = bench.start(&["--serve", "--until", "2h"]);
+    let said = going
+        .says("2h00m after its beginning is reached")
+        .join("\n");
+    let dir = said.split("`antiphon --state-dir ").nth(1).unwrap();
+    let dir = dir.split(' ').next().unwrap();
+    let (_, jobs) = of_shown(dir, &["jobs", "--json"]);
+    let jobs: Value = serde_json::from_str(&jobs).unwrap();
+    let first = jobs["jobs"][0].clone();
+    assert_eq!(first["state"], "running", "{first}");
+    // Virtual time began years ago, and two hours have passed in it.
+    let since_ms = first["since_ms"].as_u64().unwrap();
+    assert!((1_704_067_200_000..=1_704_074_400_000).contains(&since_ms));
+    let (_, why) = of_shown(dir, &["why", first["id"].as_str().unwrap()]);
+    assert!(why.contains("runs"), "{why}");
+    let (done, told) = of_shown(dir, &["cancel", "job-1"]);
+    assert!(!done && told.contains("error[AP0874]"), "{told}");
+
+    going.interrupt();
+    let output = going.end();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!Path::new(dir).exists(), "its log goes with it");
+}
+
+#[test]
+fn what_is_served_to_its_end_prints_its_figures_and_stays() {
+    let bench = Bench::with_jobs(50);
+    let same = runs(&bench.ok(&["--json"]))[0]["avg_jct_s"].clone();
+    let mut going = bench.start(&["--serve", "--speed", "max", "--json"]);
+    going.says("nothing more happens");
+    going.interrupt();
+    let output = going.end();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = runs(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(
+        shown[0]["avg_jct_s"], same,
+        "to be looked at changes nothing"
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_told_before_anything_runs() {
+    let bench = Bench::with_jobs(20);
+    bench.fails(&["--serve", "--policy", "antiphon,fifo"], "AP0615");
+    let output = bench.simulate(&["--serve", "--listen", "0.0.0.0:7441"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("of this machine alone"), "{told}");
 }

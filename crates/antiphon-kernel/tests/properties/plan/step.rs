@@ -19,6 +19,7 @@ pub(crate) enum Step {
     Hold(usize),
     Release(usize),
     Preempt(usize),
+    SetClass(usize, u8),
     Direct(usize),
     Drain(usize),
     Undrain(usize),
@@ -288,6 +289,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Hold),
         3 => any::<usize>().prop_map(Step::Release),
         3 => any::<usize>().prop_map(Step::Preempt),
+        2 => any::<(usize, u8)>().prop_map(|(job, class)| Step::SetClass(job, class)),
         1 => any::<usize>().prop_map(Step::Direct),
         1 => (any::<usize>(), rule(), 0..4_u8)
             .prop_map(|(job, rule, subject)| Step::Approve { job, rule, subject }),

@@ -19,6 +19,10 @@ impl World {
             Step::Hold(job) => self.on_job(*job, |job| Command::Hold { job }),
             Step::Release(job) => self.on_job(*job, |job| Command::Release { job }),
             Step::Preempt(job) => self.on_job(*job, |job| Command::Preempt { job }),
+            Step::SetClass(job, class) => {
+                let class = Class::ALL[usize::from(*class) % Class::ALL.len()];
+                self.on_job(*job, |job| Command::SetClass { job, class });
+            }
             Step::Direct(job) => self.on_job(*job, |job| {
                 Command::Direct(Direct {
                     job,
