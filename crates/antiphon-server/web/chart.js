@@ -127,7 +127,7 @@ function fitted(node, draw) {
 
 /**
  * A chart over time in a panel. `data()` gives `{series: [{name, points: [[ms, value]]}], unit, redline, from, until, stacked, steps}`; with
- * `steps` a value holds until the next.
+ * `steps` a value holds since the one before.
  * Returns `{node, draw}`.
  */
 export function timeChart(title, name, height, data, note) {
@@ -168,7 +168,7 @@ export function timeChart(title, name, height, data, note) {
     crosshair(svg, left, right, top, bottom, x, (at) => {
       if (at === null) { put(readout, legend(drawn, stacked)); return; }
       const parts = drawn.map((one) => {
-        const found = before(one.points, at);
+        const found = steps ? one.points.find(([of]) => of >= at) : before(one.points, at);
         return h("span", null, `${one.name} `, h("b", null, found ? `${show(found[1])}${unit ? ` ${unit}` : ""}` : "–"));
       });
       put(readout, h("span", null, time(at)), parts);
@@ -190,8 +190,8 @@ export function key(color, dash, faint) {
   return s("svg", { width: 18, height: 8, "aria-hidden": "true" }, s("path", { d: "M0 4H18", stroke: color, "stroke-width": 2, "stroke-dasharray": dash }));
 }
 
-/** Holds each value until the next comes: between two samples nothing slopes. */
-const stepped = (line) => line.flatMap((point, index) => (index ? [[point[0], ...line[index - 1].slice(1)], point] : [point]));
+/** Lets each value hold since the one before it: between two samples nothing slopes, and the newest is that of now. */
+const stepped = (line) => line.flatMap((point, index) => (index ? [[line[index - 1][0], ...point.slice(1)], point] : [point]));
 
 /** Puts series upon each other; all have the same times. */
 function stack(series) {

@@ -230,7 +230,7 @@ export function open(main, place) {
   async function provenance() {
     try {
       origins = await get(`${path}/shards`);
-      put(graph, origins.shards.length ? provenanceGraph(origins.shards, rows.get("summary"), rows.get("detail")) : empty("Nobody said", "Name sources in `[data]` of the job file, and they stand here from source to checkpoint."));
+      put(graph, origins.shards.length ? provenanceGraph(origins.shards, rows.get("summary"), rows.get("detail")) : empty("Nobody said", ["Name sources in ", h("code", null, "[data]"), " of the job file, and they stand here from source to checkpoint."]));
     } catch (error) {
       put(graph, h("div", { class: "body" }, problem(error)));
     }

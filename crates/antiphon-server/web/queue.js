@@ -78,7 +78,7 @@ export function open(main, place) {
     },
     h("td", { class: "first" }, h("div", null, h("span", { class: "jobname" }, jobLink(id, job.name))), h("div", { class: "jobid" }, id, job.array ? ` · array of ${job.array.first}` : "")),
     h("td", { class: "inline" }, state(job.state)),
-    h("td", { class: "inline" }, job.runs_as ? [job.class, h("div", { class: "jobid" }, `runs as ${job.runs_as}`)] : job.class, job.priority ? h("div", { class: "jobid" }, `priority ${job.priority}`) : null),
+    h("td", { class: "inline nowrap" }, job.runs_as ? [job.class, h("div", { class: "jobid" }, `runs as ${job.runs_as}`)] : job.class, job.priority ? h("div", { class: "jobid" }, `priority ${job.priority}`) : null),
     h("td", { class: "inline team" }, job.team, h("div", { class: "jobid" }, job.user)),
     h("td", { class: "num inline", "data-l": "GPUs" }, gpus(job.gpus_thousandths)),
     h("td", { class: "nowrap inline", "data-l": "for" }, span(now() - job.since_ms)),
