@@ -238,7 +238,10 @@ impl Teller<'_> {
                     "seen",
                     "nodes",
                     None,
-                    format!("{} nodes are there", nodes.len()),
+                    match nodes.len() {
+                        1 => "1 node is there".to_owned(),
+                        nodes => format!("{nodes} nodes are there"),
+                    },
                 );
             }
             Observation::TaskStarted { .. } | Observation::Shards { .. } => (),
