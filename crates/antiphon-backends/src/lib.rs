@@ -25,6 +25,7 @@ mod devices;
 #[cfg(feature = "test-support")]
 pub mod fake;
 pub mod local;
+pub mod observe;
 mod several;
 pub mod slurm;
 pub mod trust;

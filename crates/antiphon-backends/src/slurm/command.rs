@@ -33,6 +33,17 @@ pub(super) async fn call(
     conf: Option<&Path>,
     limit: Duration,
 ) -> Result<String, SlurmError> {
+    call_with(program, arguments, conf, limit, &[]).await
+}
+
+/// The same, with variables besides.
+pub(super) async fn call_with(
+    program: &'static str,
+    arguments: &[String],
+    conf: Option<&Path>,
+    limit: Duration,
+    variables: &[(&str, &str)],
+) -> Result<String, SlurmError> {
     // A bare name would be looked for in the child, which then has to be forked with all of this server's memory: on two
     // cores that cost as much as the command itself. One that is nowhere fails with its name below.
     let path = resolve(program, "/", &search_path(&BTreeMap::new()));
@@ -41,6 +52,7 @@ pub(super) async fn call(
         .args(arguments)
         .env_clear()
         .envs(inherited())
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         // A call that was given up must not act later than its successor if that can be helped.
         .kill_on_drop(true);

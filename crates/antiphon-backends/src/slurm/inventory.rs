@@ -8,7 +8,8 @@ use antiphon_types::{Bytes, NodeSpec, PartitionSpec};
 
 use super::attempt_dir::AttemptDir;
 use super::nodes::SlurmNode;
-use super::{Inner, Mode, SlurmError, blocking, nodes, partitions, topology};
+use super::read::{Question, Reader};
+use super::{GpuType, Inner, Mode, SlurmError, blocking, nodes, partitions, topology};
 
 /// What Slurm offers.
 #[derive(Debug)]
@@ -52,26 +53,15 @@ impl Inner {
     }
 
     pub(super) async fn ask_inventory(&self) -> Result<Arc<Inventory>, SlurmError> {
-        let words = |words: &[&str]| -> Vec<String> {
-            words.iter().map(|word| (*word).to_owned()).collect()
+        let reader = Reader {
+            conf: self.config.conf.clone(),
+            limit: self.config.command_timeout,
         };
-        // `-d` alone says which GPUs jobs hold.
         let (nodes, partitions) = tokio::try_join!(
-            async {
-                self.call("scontrol", &words(&["show", "node", "-d", "--all"]))
-                    .await
-            },
-            async {
-                self.call("scontrol", &words(&["show", "partition", "--all"]))
-                    .await
-            },
+            reader.ask(Question::Nodes),
+            reader.ask(Question::Partitions)
         )?;
-        let places = match self.call("scontrol", &words(&["show", "topology"])).await {
-            Ok(text) => text,
-            // A cluster without a topology plugin says so by an error.
-            Err(SlurmError::Refused { .. }) => String::new(),
-            Err(error) => return Err(error),
-        };
+        let places = reader.topology().await?;
         let mut inventory = put_together(&self.config, &nodes, &partitions, &places)?;
         if self.config.mode == Mode::Guest {
             let ours = self.ours().await;
@@ -124,6 +114,19 @@ fn leave_to_others(node: &mut SlurmNode, ours: &Ours) {
     }
 }
 
+/// What antiphon calls a GPU type of Slurm's: as it is configured, else as the catalog knows it, else the same.
+pub(super) fn gpu_type(
+    configured: &BTreeMap<String, String>,
+    catalog: fn(&str) -> Option<GpuType>,
+    gres: &str,
+) -> GpuType {
+    let name = configured.get(gres).map_or(gres, String::as_str);
+    catalog(name).unwrap_or_else(|| GpuType {
+        name: name.to_owned(),
+        memory: Bytes::ZERO,
+    })
+}
+
 fn put_together(
     config: &super::SlurmConfig,
     nodes: &str,
@@ -166,11 +169,9 @@ fn put_together(
             let mut node = node.clone();
             node.in_service &= partition.up;
             node.spec.partition.clone_from(name);
-            let named = config.gpu_types.get(&node.gres_type);
-            let name = named.unwrap_or(&node.spec.gpu_type).clone();
-            let known = (config.catalog)(&name);
-            node.spec.gpu_memory = known.as_ref().map_or(Bytes::ZERO, |known| known.memory);
-            node.spec.gpu_type = known.map_or(name, |known| known.name);
+            let kind = gpu_type(&config.gpu_types, config.catalog, &node.spec.gpu_type);
+            node.spec.gpu_type = kind.name;
+            node.spec.gpu_memory = kind.memory;
             if let Some(place) = places.get(&node.spec.name.0) {
                 node.spec.location = place.clone();
             }
