@@ -15,6 +15,7 @@ mod loops;
 mod metrics;
 pub mod model;
 mod numbers;
+pub(crate) mod observed;
 mod origins;
 mod output;
 mod people;
@@ -30,7 +31,6 @@ mod wire;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use antiphon_backends::Backend;
 use antiphon_store::Log;
 use antiphon_types::Timestamp;
 use axum::extract::DefaultBodyLimit;
@@ -45,6 +45,8 @@ use crate::dashboard::{self, Dashboard};
 use crate::devices::DeviceBook;
 use crate::event_loop::LoopHandle;
 use crate::forecasts::Forecasts;
+use crate::observe::Observed;
+use crate::over::Source;
 use crate::show::Subject;
 use crate::signal_plane::SignalPlane;
 use crate::throughput::Throughput;
@@ -61,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) view: Arc<View>,
     pub(crate) inputs: LoopHandle,
     pub(crate) log: Arc<dyn Log>,
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) source: Source,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) signals: SignalPlane,
     pub(crate) forecasts: Arc<Forecasts>,
@@ -76,6 +78,13 @@ pub(crate) struct Shared {
     pub(crate) metrics_open: bool,
     /// What is simulated, where this is no server but the picture of one.
     pub(crate) simulated: Option<Subject>,
+}
+
+impl Shared {
+    /// What is seen of somebody else's cluster, where this server only observes.
+    pub(crate) fn observed(&self) -> Option<&Arc<Observed>> {
+        self.source.observed()
+    }
 }
 
 #[derive(OpenApi)]
@@ -103,6 +112,7 @@ pub(crate) struct Shared {
         numbers::numbers,
         devices::devices,
         metrics::metrics,
+        observed::proposal,
         cluster::pause,
         cluster::unpause,
         jobs::list,
@@ -198,6 +208,7 @@ pub(crate) fn routes() -> Vec<Route> {
         get(See, "/v1/lessons", lessons::list),
         get(See, "/v1/numbers", numbers::numbers),
         get(See, "/v1/devices", devices::devices),
+        get(See, "/v1/proposal", observed::proposal),
         get(See, "/metrics", metrics::metrics),
         get(See, "/v1/events", events::events),
         get(See, "/v1/live", dashboard::live::live),
@@ -293,8 +304,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     } in routes()
     {
         let changes = method == Method::POST && !matches!(right, Right::Open | Right::See);
+        let acts = matches!(right, Right::Touch | Right::Operate | Right::Attempt);
         let handler = if changes && shared.simulated.is_some() {
             routing::post(simulated)
+        } else if acts && shared.observed().is_some() {
+            // What would act is not there at all: a server that only observes has nothing to act with.
+            routing::post(observed::refused)
         } else {
             handler
         };

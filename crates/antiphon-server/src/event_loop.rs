@@ -45,12 +45,19 @@ pub enum Refused {
     /// A bug: nothing was changed, the server is in safe mode.
     #[error("a bug was caught and nothing was changed: {0}")]
     Bug(String),
+    /// The server only observes somebody else's cluster.
+    #[error("this server only observes what {scheduler} runs")]
+    Observes {
+        /// Who runs it.
+        scheduler: &'static str,
+    },
     /// The server is going down.
     #[error("the server is stopping")]
     Stopping,
 }
 
-enum Input {
+/// What comes into the loop.
+pub(crate) enum Input {
     Command {
         by: String,
         id: Option<CommandId>,
@@ -70,11 +77,15 @@ pub struct LoopHandle {
 }
 
 impl LoopHandle {
+    /// A way in, and its end for whoever takes inputs there.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Input>) {
+        let (inputs, taken) = mpsc::channel(QUEUE);
+        (Self { inputs }, taken)
+    }
+
     /// The way to no loop: whoever goes it is told that nothing is taken in.
     pub(crate) fn to_nobody() -> Self {
-        Self {
-            inputs: mpsc::channel(1).0,
-        }
+        Self::new().0
     }
 
     /// Asks for a command; answers once it is durable.
@@ -150,7 +161,7 @@ impl EventLoop {
         images: ImageKeeper,
         actions: mpsc::UnboundedSender<Action>,
     ) -> (Self, LoopHandle) {
-        let (sender, inputs) = mpsc::channel(QUEUE);
+        let (handle, inputs) = LoopHandle::new();
         let this = Self {
             state,
             view,
@@ -164,7 +175,7 @@ impl EventLoop {
             finished: false,
             inputs,
         };
-        (this, LoopHandle { inputs: sender })
+        (this, handle)
     }
 
     /// Runs until it is told to finish, or every handle is gone.

@@ -1,34 +1,30 @@
 //! Starts a server: lock, log, state, port, tokens, inventory, then the loop. Every way this can fail says what to do.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use antiphon_backends::{Backend, BackendError};
+use antiphon_backends::BackendError;
 use antiphon_kernel::State;
-use antiphon_store::{Log, SqliteLog, StoreError};
-use antiphon_types::{
-    Command, GatePolicy, NodeSpec, Observation, PartitionSpec, Policy, Rejection, TeamSpec,
-};
+use antiphon_store::{DirLock, Log, SqliteLog, StoreError};
+use antiphon_types::{GatePolicy, NodeSpec, Policy, Rejection, TeamSpec};
 use axum::http::Uri;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::api::teams::specs;
 use crate::api::{Shared, now, router};
 use crate::dashboard::{self, Dashboard};
 use crate::devices::DeviceBook;
-use crate::event_loop::{EventLoop, LoopHandle, Refused};
-use crate::executor::{Executor, chain};
+use crate::event_loop::{LoopHandle, Refused};
+use crate::executor::chain;
 use crate::forecasts::Forecasts;
 use crate::notify::{self, NotifyConfig};
-use crate::recovery::{ImageKeeper, LoadError, load};
+use crate::over::{self, Beginning, Begun, Over, Reached, Settings};
+use crate::recovery::{LoadError, load};
 use crate::serve::{Limits, serve};
 use crate::signal_plane::SignalPlane;
 use crate::throughput::Throughput;
@@ -36,11 +32,11 @@ use crate::tls::{self, Shown, TlsError, TlsFiles};
 use crate::tokens::{Allowance, Tokens};
 use crate::view::View;
 
+/// Where below the state directory a server keeps what it only observes.
+pub(crate) const OBSERVED_DIR: &str = "observed";
+
 /// How often time passes for the signal rules: far below the shortest span that one of them waits for.
 const TICK: Duration = Duration::from_secs(5);
-
-/// How often a backend is asked for its nodes: below a minute, so that a node that is down gets no second gang.
-const INVENTORY_EVERY: Duration = Duration::from_secs(20);
 
 /// What a server is started with.
 pub struct ServerConfig {
@@ -67,12 +63,8 @@ pub struct ServerConfig {
     pub notify: NotifyConfig,
     /// The teams; without any, every name is one.
     pub teams: Vec<TeamSpec>,
-    /// The partitions that the backend's nodes name.
-    pub partitions: Vec<PartitionSpec>,
-    /// Resources that belong to no node, and how much of each there is.
-    pub resources: BTreeMap<String, u64>,
-    /// The system that starts processes.
-    pub backend: Arc<dyn Backend>,
+    /// The cluster.
+    pub over: Over,
     /// The person on whose behalf it runs.
     pub user: String,
 }
@@ -252,12 +244,10 @@ pub struct Started {
     inputs: LoopHandle,
     running: JoinHandle<Result<(), StoreError>>,
     serving: JoinHandle<io::Result<()>>,
-    executing: JoinHandle<()>,
-    forecasting: JoinHandle<()>,
-    ticking: JoinHandle<()>,
-    counting: JoinHandle<()>,
-    watching: JoinHandle<()>,
-    notifying: JoinHandle<()>,
+    /// Ended with the server, whatever they are at.
+    beside: Vec<JoinHandle<()>>,
+    /// Of the state directory, where the log does not hold it.
+    _lock: Option<DirLock>,
 }
 
 impl Started {
@@ -270,12 +260,7 @@ impl Started {
         let Self {
             mut running,
             mut serving,
-            executing,
-            forecasting,
-            ticking,
-            counting,
-            watching,
-            notifying,
+            beside,
             inputs,
             view,
             ..
@@ -287,14 +272,11 @@ impl Started {
         }
         // Requests that wait for an answer are cut off; clients repeat them under their idempotency key.
         serving.abort();
-        executing.abort();
-        forecasting.abort();
-        ticking.abort();
-        counting.abort();
-        watching.abort();
-        notifying.abort();
+        beside.iter().for_each(JoinHandle::abort);
         let _ = serving.await;
-        let _ = executing.await;
+        for ended in beside {
+            let _ = ended.await;
+        }
         inputs.finish().await;
         let ended = running.await;
         let running_on = view.state().active_jobs().count();
@@ -329,7 +311,17 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     }
     // Before the state directory tells who the process is: a SIGHUP that nobody listens to would end it.
     let hangups = config.tls.as_ref().and_then(|_| tls::hangups());
-    let log: Arc<dyn Log> = Arc::new(SqliteLog::open(&config.state_dir)?);
+    let log_dir = match &config.over {
+        Over::Drives { .. } => config.state_dir.clone(),
+        // What is seen is no history of antiphon's own, and no server that drives a cluster may take it for one.
+        Over::Observes(_) => config.state_dir.join(OBSERVED_DIR),
+    };
+    let log: Arc<dyn Log> = Arc::new(SqliteLog::open(&log_dir)?);
+    // Address and token lie in the state directory all the same: it has one server, of whichever kind.
+    let lock = match &config.over {
+        Over::Drives { .. } => None,
+        Over::Observes(_) => Some(DirLock::take(&config.state_dir)?),
+    };
     let listener = listen(config.listen).await?;
     let address = listener.local_addr().map_err(StartError::Http)?;
     let known = Known::of(&config, address)?;
@@ -350,56 +342,53 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     // First the fence: what is read afterwards nobody else adds to.
     let fence = log.acquire(&format!("pid {}", std::process::id())).await?;
     let state = load(&*log).await?;
-    let nodes = config
-        .backend
-        .nodes()
-        .await
-        .map_err(|source| StartError::Nodes {
-            backend: config.backend.name(),
-            source,
-        })?;
-    let (adopted, living) = (state.active_jobs().count(), living(&state));
-    leave_address(&config.state_dir, "address", &known.left);
-    let moved_from = address_of_jobs(&config.state_dir, &known.left, adopted > 0);
-    let images = ImageKeeper::new(log.clone(), fence, state.seq());
-    let (actions, orders) = mpsc::unbounded_channel();
+    let (adopted, living) = match &config.over {
+        Over::Drives { .. } => (state.active_jobs().count(), living(&state)),
+        Over::Observes(_) => (0, 0),
+    };
+    let observes = matches!(config.over, Over::Observes(_));
     let (notifier, notifying) = notify::begin(config.notify);
     let view = Arc::new(View::new(state.clone()).with_notifier(notifier));
-    let (event_loop, inputs) =
-        EventLoop::new(state, view.clone(), log.clone(), fence, images, actions);
-    let running = tokio::spawn(event_loop.run());
-    let inventory = Observation::Inventory {
-        nodes: nodes.clone(),
-        partitions: config.partitions.clone(),
-        resources: config.resources.clone(),
-    };
-    let settings = Settings {
-        policy: config.policy,
-        gate: config.gate,
-        teams: config.teams,
-    };
-    let told = tell_what_is_new(&view, &inputs, inventory, settings, &config.user).await;
-    if let Err(refused) = told {
-        inputs.finish().await;
-        let _ = running.await;
-        return Err(refused);
-    }
-
-    let executor = Executor {
-        backend: config.backend.clone(),
-        view: view.clone(),
-        inputs: inputs.clone(),
-        tokens: tokens.clone(),
-        url: known.url.clone(),
-        ca: config.tls.as_ref().and_then(|tls| tls.ca.clone()),
-    };
-    let executing = tokio::spawn(executor.run(orders));
-    let counting = tokio::spawn(count_nodes(
-        config.backend.clone(),
-        inputs.clone(),
-        (config.partitions, config.resources),
-    ));
     let forecasts = Arc::new(Forecasts::default());
+    let beginning = Beginning {
+        state,
+        view: view.clone(),
+        log: log.clone(),
+        fence,
+        settings: Settings {
+            policy: config.policy,
+            gate: config.gate,
+            teams: config.teams,
+        },
+        user: config.user,
+    };
+    let begun = match config.over {
+        Over::Observes(observer) => over::observe(beginning, observer, forecasts.clone()).await?,
+        Over::Drives {
+            backend,
+            partitions,
+            resources,
+        } => {
+            let reached = Reached {
+                tokens: tokens.clone(),
+                url: known.url.clone(),
+                ca: config.tls.as_ref().and_then(|tls| tls.ca.clone()),
+            };
+            over::drive(beginning, reached, backend, partitions, resources).await?
+        }
+    };
+    leave_address(&config.state_dir, "address", &known.left);
+    // Jobs of a server that drives a cluster know it by its own.
+    let moved_from = (!observes)
+        .then(|| address_of_jobs(&config.state_dir, &known.left, adopted > 0))
+        .flatten();
+    let Begun {
+        source,
+        nodes,
+        inputs,
+        running,
+        mut beside,
+    } = begun;
     let forecasting = {
         let (forecasts, view) = (forecasts.clone(), view.clone());
         tokio::spawn(async move { forecasts.run(view).await })
@@ -408,7 +397,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         view: view.clone(),
         inputs: inputs.clone(),
         log,
-        backend: config.backend,
+        source,
         tokens,
         signals: SignalPlane::default(),
         forecasts: forecasts.clone(),
@@ -423,6 +412,7 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let watching = tokio::spawn(dashboard::run(shared.clone()));
+    beside.extend([notifying, forecasting, ticking, watching]);
     let app = router(shared);
     let tls = certificate.as_ref().map(|shown| Arc::new(shown.config()));
     let limits = config.limits;
@@ -449,12 +439,8 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         inputs,
         running,
         serving,
-        executing,
-        forecasting,
-        ticking,
-        counting,
-        watching,
-        notifying,
+        beside,
+        _lock: lock,
     })
 }
 
@@ -508,42 +494,6 @@ fn machine_name() -> String {
     }
 }
 
-/// Asks the backend for its nodes again and again. The log takes only what differs; where the backend cannot be asked, what
-/// it said last still stands.
-async fn count_nodes(
-    backend: Arc<dyn Backend>,
-    inputs: LoopHandle,
-    (partitions, resources): (Vec<PartitionSpec>, BTreeMap<String, u64>),
-) {
-    let mut interval = tokio::time::interval(INVENTORY_EVERY);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick comes at once, and the nodes were asked for just now.
-    interval.tick().await;
-    loop {
-        interval.tick().await;
-        let nodes = match backend.nodes().await {
-            Ok(nodes) => nodes,
-            Err(error) => {
-                let (backend, error) = (backend.name(), chain(&error));
-                tracing::warn!(
-                    backend,
-                    error,
-                    "the nodes could not be listed; they stay as they were"
-                );
-                continue;
-            }
-        };
-        let inventory = Observation::Inventory {
-            nodes,
-            partitions: partitions.clone(),
-            resources: resources.clone(),
-        };
-        if inputs.observe(inventory).await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Lets rules conclude from what does not come: a run that makes no step, though its sender lives. Counts what was trained.
 async fn tick(shared: Arc<Shared>) {
     let mut interval = tokio::time::interval(TICK);
@@ -555,7 +505,9 @@ async fn tick(shared: Arc<Shared>) {
         }
         let (view, signals) = (&shared.view, &shared.signals);
         shared.throughput.look(view, signals, now());
-        shared.devices.look(&*shared.backend).await;
+        if let Some(backend) = shared.source.driven() {
+            shared.devices.look(&**backend).await;
+        }
     }
 }
 
@@ -602,44 +554,4 @@ fn address_of_jobs(state_dir: &Path, address: &str, under_way: bool) -> Option<S
             None
         }
     }
-}
-
-/// What an operator sets.
-struct Settings {
-    policy: Policy,
-    gate: GatePolicy,
-    teams: Vec<TeamSpec>,
-}
-
-/// Logs the inventory and the settings where they differ from what the log says.
-async fn tell_what_is_new(
-    view: &View,
-    inputs: &LoopHandle,
-    inventory: Observation,
-    settings: Settings,
-    user: &str,
-) -> Result<(), StartError> {
-    let Settings {
-        policy,
-        gate,
-        teams,
-    } = settings;
-    let new = {
-        let state = view.state();
-        let policy = (*state.policy() != policy).then(|| Command::SetPolicy {
-            policy: Box::new(policy),
-        });
-        let teams = (specs(&state) != teams).then_some(Command::SetTeams { teams });
-        let gate = (state.gate().policy() != Some(&gate)).then_some(Command::SetGate { gate });
-        [policy, teams, gate]
-    };
-    // A loop that has ended is noticed by whoever runs it.
-    let _ = inputs.observe(inventory).await;
-    for command in new.into_iter().flatten() {
-        match inputs.command(user.to_owned(), None, command).await {
-            Err(refused @ Refused::Rejection(_)) => return Err(StartError::Policy(refused)),
-            Ok(_) | Err(Refused::Bug(_) | Refused::Stopping) => (),
-        }
-    }
-    Ok(())
 }

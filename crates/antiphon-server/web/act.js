@@ -1,6 +1,6 @@
 // What a person does to a job: a dialog that says what it costs, then one command.
 
-import { get, me, post } from "./api.js";
+import { get, me, observes, post } from "./api.js";
 import { h, problem, put } from "./dom.js";
 import { figure, gpuTime, gpus, now, simulated, span } from "./format.js";
 
@@ -21,6 +21,7 @@ const ACTIONS = [
 /** Buttons for what can be done now. */
 export function buttons(job, done) {
   if (simulated()) return h("span", { class: "muted" }, "A simulation runs by itself: nothing can be changed in it.");
+  if (observes) return h("span", { class: "muted" }, `antiphon only observes: ${observes.scheduler}'s own commands change it.`);
   if (me && me.role === "viewer") return h("span", { class: "muted" }, "Your token may look, and change nothing.");
   const possible = ACTIONS.filter((action) => action.when(job));
   if (!possible.length) return h("span", { class: "muted" }, "It has ended: there is nothing left to do.");

@@ -16,6 +16,14 @@ export async function whoAmI() {
   return me;
 }
 
+/** Whom this server only observes and how old what it shows is, where it does. */
+export let observes = null;
+export async function whatIsObserved() {
+  const status = await get("/v1/status").catch(() => null);
+  if (status) observes = status.observes || null;
+  return observes;
+}
+
 export const hasToken = () => token !== "";
 export function setToken(text) {
   token = text.trim();

@@ -1,7 +1,7 @@
 // Job: both directions in one picture, the conversation in words, and everything that is known of one job.
 
 import { buttons } from "./act.js";
-import { Problem, get, kind, live, post, raw } from "./api.js";
+import { Problem, get, kind, live, observes, post, raw } from "./api.js";
 import { csv, empty, h, panel, problem, put, s, skeleton, ticked } from "./dom.js";
 import { at, bytes, count, dollars, figure, gpuTime, gpus, jobLink, now, plural, simulated, span, starts, state, way } from "./format.js";
 import { asRows, curvesOf, draw as drawPicture } from "./picture.js";
@@ -105,7 +105,7 @@ export function open(main, place) {
     if (!page.isConnected) put(main, page);
     document.title = `${summary.name} · antiphon`;
     put(head, h("h1", null, h("span", { class: "jobname", "data-name": "" }, summary.name)), h("span", { class: "sub" }, `${summary.id} · `), state(summary.state), ["pending", "held"].includes(summary.state) ? null : h("span", { class: "sub reason" }, ticked(summary.reason)),
-      h("span", { class: "push muted" }, detail.attached ? h("span", { class: "good" }, "✓ trainer attached") : summary.state === "running" ? "trainer not attached: nothing reaches it" : ""));
+      h("span", { class: "push muted" }, detail.attached ? h("span", { class: "good" }, "✓ trainer attached") : summary.state === "running" && !observes ? "trainer not attached: nothing reaches it" : ""));
     put(acts, buttons({ ...summary, cost_of_stopping: detail.cost_of_stopping }, () => ask()));
     put(seg, RANGES.map(([name, text]) => h("button", { type: "button", "aria-pressed": range === name, on: { click: () => { range = name; draw(); } } }, text)));
     factsOf(summary, detail);
@@ -260,7 +260,7 @@ export function open(main, place) {
       put(outputNote, `task ${from}`);
       if (headers.get("antiphon-ended") === "true") wait = 10000;
     } catch (error) {
-      if (!text) output.textContent = error instanceof Problem && error.status === 409 ? "It has not started yet, so it has printed nothing." : error.detail || "The output could not be read.";
+      if (!text) output.textContent = error instanceof Problem && error.code === "AP0507" ? "It has not started yet, so it has printed nothing." : error.detail || "The output could not be read.";
       wait = 5000;
     }
     if (!closed) setTimeout(follow, wait);

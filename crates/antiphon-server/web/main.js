@@ -1,8 +1,8 @@
 // Starts the page: the token, which of the six pages is open, the keyboard, light and dark, and whether the server is reached.
 
-import { hasToken, login, onLink, onRefused, onSimulation, post, setToken, whoAmI } from "./api.js";
+import { hasToken, login, onLink, onRefused, onSimulation, post, setToken, whatIsObserved, whoAmI } from "./api.js";
 import { h, problem, put, tip } from "./dom.js";
-import { now as clock, simulated, span, time } from "./format.js";
+import { now as clock, plural, simulated, span, time } from "./format.js";
 import * as cluster from "./cluster.js";
 import * as explain from "./explain.js";
 import * as job from "./job.js";
@@ -102,7 +102,26 @@ async function begin() {
   }
   put(document.getElementById("who"), me.name ? [h("b", null, me.name), ` ${me.role}`, h("button", { class: "csv", type: "button", on: { click: leave } }, "sign out")] : []);
   begun = true;
+  await banner();
   go();
+}
+
+/* whether this server only observes: said on every page, with the age of what is seen */
+let looking = 0;
+async function banner() {
+  clearTimeout(looking);
+  const seen = await whatIsObserved();
+  const bar = document.getElementById("observes");
+  bar.hidden = !seen;
+  if (!seen) return;
+  looking = setTimeout(banner, 3000);
+  bar.classList.toggle("away", Boolean(seen.error));
+  const age = span(seen.age_ms);
+  const would = seen.no_proposal ? "What antiphon would do now is not known."
+    : seen.would_start || seen.would_stop ? `Now it would start ${plural(seen.would_start, "job")}${seen.would_stop ? ` and ask ${plural(seen.would_stop, "job")} to give way` : ""}.` : "Now it would do nothing.";
+  put(bar, h("b", null, `antiphon only observes ${seen.scheduler} and commands nothing. `),
+    seen.error ? `${seen.scheduler} does not answer: you see it as it was ${age} ago; jobs run on. ` : `As it was ${age} ago. `, would,
+    seen.left_out.length ? h("span", { class: "muted", title: seen.left_out.join("; ") }, ` Not shown: ${seen.left_out.join("; ")}.`) : null);
 }
 async function leave() {
   await post("/v1/logout").catch(() => {});

@@ -1,9 +1,9 @@
 // Now: is all well, who waits, what the GPUs do, and what antiphon did in the last hour.
 
-import { Problem, get, kind, live } from "./api.js";
+import { Problem, get, kind, live, observes } from "./api.js";
 import { sparkline, timeChart } from "./chart.js";
 import { empty, h, panel, problem, put, skeleton } from "./dom.js";
-import { at, count, figure, gpuTime, gpus, now, plural, sentence, simulated, span, way } from "./format.js";
+import { at, count, figure, gpuTime, gpus, jobLink, now, plural, sentence, simulated, span, way } from "./format.js";
 
 const WORDS = {
   effective_throughput: ["Effective throughput", "tokens a second per dollar"],
@@ -61,13 +61,26 @@ function summary(hour) {
   const last = parts.pop();
   const lost = hour.lost_gpu_ms >= 1000 ? [" ", h("span", { class: "nowrap" }, gpuTime(hour.lost_gpu_ms)), " had to be done again."] : null;
   const during = hour.since_ms ? `the last ${span(now() - hour.since_ms)}` : "the last hour";
-  return [`In ${during} antiphon ${parts.length ? `${parts.join(", ")} and ${last}` : last}.`, lost];
+  const who = observes ? observes.scheduler : "antiphon";
+  return [`In ${during} ${who} ${parts.length ? `${parts.join(", ")} and ${last}` : last}.`, lost];
 }
 
 function bar(counts) {
   const total = counts.total || 1;
   return h("div", { class: "meter", role: "img", "aria-label": STATES.map(([name, word]) => `${word} ${gpus(counts[name])}`).join(", ") },
     STATES.map(([name, , fill]) => (counts[name] ? h("i", { class: fill, style: { width: `${(100 * counts[name]) / total}%` } }) : null)));
+}
+
+/** What antiphon would do with a cluster that it only observes. */
+function proposed(proposal) {
+  if (proposal.unknown) return h("span", { class: "bad" }, `It is not known: ${proposal.unknown}`);
+  const one = (line, ...rest) => h("li", { "data-would": line.job }, jobLink(line.job, line.name), " ", ...rest);
+  const lines = [
+    ...proposal.starts.map((line) => one(line, `start on ${line.on}`, line.gpus_thousandths ? "" : " (no GPUs)", line.against ? h("span", { class: "warn" }, `, ${line.against}`) : "")),
+    ...proposal.stops.map((line) => one(line, `give way: ${line.why}`, line.unsaved_gpu_ms >= 1000 ? h("span", { class: "muted" }, `; ${gpuTime(line.unsaved_gpu_ms)} to do again, as far as checkpoints were seen`) : "")),
+    ...proposal.nodes.map((text) => h("li", null, text)),
+  ];
+  return lines.length ? h("ul", { class: "would" }, lines) : h("span", { class: "muted" }, `Nothing: ${proposal.scheduler} has placed what can be placed, as antiphon sees it.`);
 }
 
 /** Opens the page; returns what closes it. */
@@ -80,7 +93,10 @@ export function open(main) {
   const queueBody = h("div", { class: "flush scroll" });
   const storyBody = h("div");
   const day = timeChart("GPUs, the last day", "gpus", 150, () => samples(rows), null);
-  const page = h("div", { class: "stack" }, top, cards,
+  const wouldBody = h("div", { class: "body" });
+  const would = panel("What antiphon would do now", h("a", { href: "#/queue" }, "all jobs"), wouldBody);
+  would.hidden = true;
+  const page = h("div", { class: "stack" }, top, would, cards,
     h("div", { class: "grid cols-half" }, panel("GPUs now", h("a", { href: "#/cluster" }, "each of them"), gpuBody), panel("Queue by class", h("a", { href: "#/queue" }, "all jobs"), queueBody)),
     day.node,
     panel("The last hour", h("a", { href: "#/explain" }, "explain"), storyBody));
@@ -106,11 +122,14 @@ export function open(main) {
     if (!page.isConnected) put(main, page);
     const classes = Object.fromEntries(kind(rows, "class/"));
     const sum = (state) => CLASSES.reduce((total, name) => total + ((classes[name] || {})[state] || 0), 0);
-    const mode = { deciding: h("span", { class: "good" }, "✓ deciding"), paused: h("span", { class: "warn" }, "❙❙ paused"), safe: h("span", { class: "bad" }, "✕ safe mode") }[status.mode];
+    const proposal = rows.get("proposal");
+    would.hidden = !proposal;
+    if (proposal) put(wouldBody, proposed(proposal));
+    const mode = observes ? h("span", { class: "warn" }, "◎ observes") : { deciding: h("span", { class: "good" }, "✓ deciding"), paused: h("span", { class: "warn" }, "❙❙ paused"), safe: h("span", { class: "bad" }, "✕ safe mode") }[status.mode];
     put(top, h("h1", null, "Now"),
       h("span", { class: "sub" }, mode, status.reason ? `: ${status.reason}` : "", " · ", h("span", { "data-count": "running" }, plural(sum("running") + sum("starting") + sum("stopping"), "job runs", "jobs run")), ", ", h("span", { "data-count": "pending" }, plural(sum("pending"), "waits", "wait")),
         sum("held") ? `, ${count(sum("held"))} on hold` : ""),
-      h("span", { class: "push muted" }, `antiphon ${status.version} · ${status.backend} backend${status.gpus_virtual ? " · GPUs are counted, not there" : ""}`));
+      h("span", { class: "push muted" }, `antiphon ${status.version} · ${status.backend}${observes ? ", observed" : " backend"}${status.gpus_virtual ? " · GPUs are counted, not there" : ""}`));
 
     const types = kind(rows, "gpus/");
     const all = types.reduce((total, [, counts]) => { for (const key of Object.keys(counts)) total[key] = (total[key] || 0) + counts[key]; return total; }, {});
@@ -132,7 +151,7 @@ export function open(main) {
     const told = kind(rows, "told/").reverse().slice(0, 30);
     put(storyBody, h("p", { class: "sum" }, summary(rows.get("hour"))),
       told.length ? h("ol", { class: "story" }, told.map(([, one]) => h("li", null, at(one.at_ms), way(one.way), h("div", { class: "text" }, sentence(one), h("a", { class: "why", href: `#/explain/${one.seq}` }, "explain")))))
-        : empty("Nothing happened in the last hour", simulated() ? "Nothing in the trace, that is." : ["Submit a job with ", h("code", null, "antiphon submit job.toml"), ", and what becomes of it stands here."]));
+        : empty("Nothing happened in the last hour", simulated() ? "Nothing in the trace, that is." : observes ? "What is seen stands here." : ["Submit a job with ", h("code", null, "antiphon submit job.toml"), ", and what becomes of it stands here."]));
   }
 
   const stop = live({ page: "now" }, (next, changed) => {

@@ -61,6 +61,11 @@ export function open(main, place) {
   }
 
   function when(job) {
+    const there = job.observed && job.observed.starts_ms ? h("div", { class: "jobid" }, `there ${job.observed.starts_ms > now() ? `in ${span(job.observed.starts_ms - now())}` : "now"}`) : null;
+    return [here(job), there];
+  }
+
+  function here(job) {
     if (job.state === "pending") return job.start ? h("span", { title: job.start.learned ? "as eight of ten such forecasts held" : "if nothing else comes" }, starts(job.start)) : job.slot && job.slot.at_ms ? `by ${span(job.slot.at_ms - now())}` : h("span", { class: "muted" }, "not forecast");
     if (job.ends_ms && ["running", "starting", "stopping"].includes(job.state)) return job.ends_ms > now() ? `ends in ${span(job.ends_ms - now())}` : "overdue";
     return "";
@@ -76,7 +81,7 @@ export function open(main, place) {
       class: "pick", tabindex: 0, "data-row": id, "aria-selected": open, "aria-expanded": open,
       on: { click: (event) => { if (!event.target.closest("a,button")) toggle(id); }, keydown: (event) => { if (event.key === "Enter" && event.target === event.currentTarget) toggle(id); } },
     },
-    h("td", { class: "first" }, h("div", null, h("span", { class: "jobname" }, jobLink(id, job.name))), h("div", { class: "jobid" }, id, job.array ? ` · array of ${job.array.first}` : "")),
+    h("td", { class: "first" }, h("div", null, h("span", { class: "jobname" }, jobLink(id, job.name))), h("div", { class: "jobid" }, id, job.observed && job.observed.place ? ` · place ${count(job.observed.place)} there${job.observed.place_here ? `, ${count(job.observed.place_here)} here` : ""}` : "", job.array ? ` · array of ${job.array.first}` : "")),
     h("td", { class: "inline" }, state(job.state)),
     h("td", { class: "inline nowrap" }, job.runs_as ? [job.class, h("div", { class: "jobid" }, `runs as ${job.runs_as}`)] : job.class, job.priority ? h("div", { class: "jobid" }, `priority ${job.priority}`) : null),
     h("td", { class: "inline team" }, job.team, h("div", { class: "jobid" }, job.user)),

@@ -35,6 +35,7 @@ pub use digest::{Digest, ParseDigestError, decode_state, digest, encode_state};
 pub use error::StoreError;
 #[cfg(feature = "test-support")]
 pub use faulty::{Fault, FaultyLog};
+pub use lock::DirLock;
 pub use log::{Entry, Fence, IMAGES_KEPT, Image, ImageHeader, Log};
 pub use memory::MemoryLog;
 pub use sqlite::SqliteLog;

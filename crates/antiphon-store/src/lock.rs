@@ -14,13 +14,16 @@ use crate::StoreError;
 ///
 /// The file is never removed: a process that waited on the removed one and a process that made a new one would both hold
 /// "the" lock.
-pub(crate) struct DirLock {
+pub struct DirLock {
     _file: File,
 }
 
 impl DirLock {
     /// Takes the lock and writes into it who holds it.
-    pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
+    ///
+    /// # Errors
+    /// Where another process holds it, or the file cannot be written.
+    pub fn take(dir: &Path) -> Result<Self, StoreError> {
         let doing = "lock the state directory";
         let failed = |error| StoreError::from_io(dir, doing, error);
 

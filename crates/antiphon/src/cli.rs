@@ -167,7 +167,10 @@ pub(crate) struct ServeArgs {
     /// Drive the Slurm that this machine's `scontrol` reaches [default: where `[backend.slurm]` is there]
     #[arg(long)]
     pub(crate) slurm: bool,
-    /// A partition of Slurm's to use; may be given several times [default: the only one]
+    /// Only look: show what is there and what antiphon would do, and command nothing
+    #[arg(long, conflicts_with_all = ["mode", "cluster"])]
+    pub(crate) observe: bool,
+    /// A partition of Slurm's to use; may be given several times [default: the only one; with `--observe` all]
     #[arg(long = "partition", value_name = "NAME", value_delimiter = ',')]
     pub(crate) partitions: Vec<String>,
     /// Nodes to offer beside the cluster's, all of them on this machine: a cluster file [default: none]

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use antiphon_server::api::model::{
     DeadlineView, ExpectationView, FindingView, JobDetail, JobPage, JobSummary, LearnedView,
-    NodeList, NodeView, PlanView, ServerStatus, StartView, TeamList, TeamView, WhyView,
+    NodeList, NodeView, ObservesView, PlanView, ServerStatus, StartView, TeamList, TeamView,
+    WhyView,
 };
 use antiphon_types::{Bytes, GpuTime};
 
@@ -39,11 +40,16 @@ pub(crate) fn jobs(target: &Target, args: &JobsArgs) -> Result<ExitCode, Failure
             .sum();
         say(&match (ended, args.state.as_deref()) {
             (_, Some(state)) => format!("no job is {state}"),
+            (0, None) if status.observes.is_some() => "no jobs".to_owned(),
             (0, None) => "no jobs yet; `antiphon submit job.toml` submits one".to_owned(),
             (n, None) => {
                 format!("no jobs in the queue; `antiphon jobs --all` shows {n} that have ended")
             }
         });
+        return Ok(ExitCode::SUCCESS);
+    }
+    if status.observes.is_some() {
+        observed(&jobs);
         return Ok(ExitCode::SUCCESS);
     }
     let rows = jobs.iter().map(|job| {
@@ -74,6 +80,48 @@ pub(crate) fn jobs(target: &Target, args: &JobsArgs) -> Result<ExitCode, Failure
     ];
     render::table(&header, rows.collect(), &dispensable);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Jobs that are another scheduler's: its word on each beside antiphon's.
+fn observed(jobs: &[JobSummary]) {
+    let rows = jobs.iter().map(|job| {
+        let seen = job.observed.as_ref();
+        let place = |place: Option<u64>| place.map(|place| place.to_string()).unwrap_or_default();
+        vec![
+            job.id.clone(),
+            job.name.clone(),
+            job.team.clone(),
+            job.class.clone(),
+            job.state.clone(),
+            gpus(job.gpus_thousandths),
+            job.allocation.clone().unwrap_or_default(),
+            ago(job.since_ms),
+            place(seen.and_then(|seen| seen.place)),
+            place(seen.and_then(|seen| seen.place_here)),
+            seen.and_then(|seen| seen.starts_ms)
+                .map(until)
+                .unwrap_or_default(),
+            job.start.as_ref().map(starts).unwrap_or_default(),
+            remark(job),
+        ]
+    });
+    let header = [
+        "JOB",
+        "NAME",
+        "TEAM",
+        "CLASS",
+        "STATE",
+        "GPUS",
+        "ON",
+        "SINCE",
+        "PLACE THERE",
+        "PLACE HERE",
+        "STARTS THERE",
+        "STARTS HERE",
+        "",
+    ];
+    let dispensable = ["CLASS", "ON", "SINCE", "TEAM", "STARTS THERE", "GPUS"];
+    render::table(&header, rows.collect(), &dispensable);
 }
 
 /// Every page of a list.
@@ -120,12 +168,17 @@ fn priority(priority: i32) -> String {
 /// `in 25m`, `now` where its time has come; with a question mark where it may be any time later.
 fn starts(start: &StartView) -> String {
     let guess = if start.latest_ms.is_none() { "?" } else { "" };
-    let left = start.expected_ms.saturating_sub(now_ms());
+    until(start.expected_ms) + guess
+}
+
+/// `in 25m`, `now` where a time has come.
+fn until(at_ms: u64) -> String {
+    let left = at_ms.saturating_sub(now_ms());
     match left {
-        0..1_000 => format!("now{guess}"),
-        1_000..60_000 => format!("in {}s{guess}", left / 1_000),
-        60_000..3_600_000 => format!("in {}m{guess}", left / 60_000),
-        _ => format!("in {}{guess}", span(left)),
+        0..1_000 => "now".into(),
+        1_000..60_000 => format!("in {}s", left / 1_000),
+        60_000..3_600_000 => format!("in {}m", left / 60_000),
+        _ => format!("in {}", span(left)),
     }
 }
 
@@ -157,6 +210,9 @@ fn note_mode(status: &ServerStatus) {
     if let Some(gate) = &status.gate {
         say(gate);
     }
+    if let Some(seen) = &status.observes {
+        observes(seen);
+    }
     match status.mode.as_str() {
         "paused" => say(&format!(
             "deciding is paused until `antiphon unpause`: {reason}"
@@ -166,6 +222,34 @@ fn note_mode(status: &ServerStatus) {
         )),
         _ => (),
     }
+}
+
+/// Whose cluster it is, how old what is known of it is, and what antiphon would do.
+fn observes(seen: &ObservesView) {
+    let scheduler = &seen.scheduler;
+    say(&match &seen.error {
+        None => format!(
+            "antiphon only observes {scheduler}: as it was {} ago; nothing is commanded",
+            span(seen.age_ms)
+        ),
+        Some(error) => format!(
+            "antiphon only observes {scheduler}, which does not answer: as it was {} ago ({error})",
+            span(seen.age_ms)
+        ),
+    });
+    for told in &seen.left_out {
+        say(&format!("not shown: {told}"));
+    }
+    say(
+        &match (&seen.no_proposal, seen.would_start, seen.would_stop) {
+            (Some(error), ..) => format!("what antiphon would do now is not known: {error}"),
+            (None, 0, 0) => "antiphon would start and stop nothing now".into(),
+            (None, start, 0) => format!("antiphon would start {start} now and stop none"),
+            (None, start, stop) => {
+                format!("antiphon would start {start} now and ask {stop} to give way")
+            }
+        },
+    );
 }
 
 /// Shows everything about a job.
@@ -246,6 +330,22 @@ fn sheet(detail: &JobDetail) -> String {
     line(
         "state",
         format!("{} for {}{reason}", job.state, ago(job.since_ms)),
+    );
+    line(
+        "there",
+        job.observed.as_ref().map_or_else(String::new, |seen| {
+            let more = if seen.not_weighed.is_empty() {
+                String::new()
+            } else {
+                format!("; asks for {} as well", seen.not_weighed.join(", "))
+            };
+            format!(
+                "{} in partition {}, priority {}{more}",
+                seen.id,
+                seen.partitions.join(","),
+                seen.priority
+            )
+        }),
     );
     line("submitted", clock(job.submitted_ms));
     for role in &detail.roles {
@@ -629,6 +729,7 @@ pub(crate) fn teams(target: &Target, args: &ReadArgs) -> Result<ExitCode, Failur
         render::json(&list);
         return Ok(ExitCode::SUCCESS);
     }
+    note_mode(&client.get("/v1/status")?);
     let hours = |ms: u64| GpuTime::from_gpu_millis(ms).to_string();
     let rows = list.teams.iter().map(|team| {
         vec![

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use antiphon_backends::slurm::{GpuType, SlurmBackend, SlurmConfig};
+use antiphon_backends::slurm::{GpuType, ObserverConfig, SlurmBackend, SlurmConfig, SlurmObserver};
 use antiphon_backends::{Backend, BackendError, SeveralBackends};
 use antiphon_planner::catalog::accelerator;
+use antiphon_server::Over;
 use antiphon_types::Bytes;
 
 use crate::cli::{Exit, ServeArgs, Target};
@@ -18,9 +19,9 @@ use crate::up::{Offer, local, not_as_root, stay};
 
 /// Starts a server over Slurm and stays until it is told to stop.
 pub(crate) fn run(target: &Target, args: ServeArgs) -> Result<ExitCode, Failure> {
-    not_as_root("serve", args.allow_root)?;
+    // Who only looks starts nothing as anybody.
+    not_as_root("serve", args.allow_root || args.observe)?;
     let settings = Settings::read()?;
-    let state_dir = settings.state_dir(target)?;
     let configured = settings.slurm();
     if !args.slurm && configured.is_none() {
         let what = "`antiphon serve` is not told which engine starts the processes";
@@ -28,6 +29,10 @@ pub(crate) fn run(target: &Target, args: ServeArgs) -> Result<ExitCode, Failure>
             .why("neither `--slurm` is given nor `[backend.slurm]` in `antiphon.toml`")
             .help("add `--slurm`; for this machine alone there is `antiphon up`"));
     }
+    if args.observe {
+        return observe(&settings, target, args);
+    }
+    let state_dir = settings.state_dir(target)?;
     let binary = std::env::current_exe().map_err(|error| {
         Failure::new(
             Exit::Server,
@@ -60,22 +65,44 @@ pub(crate) fn run(target: &Target, args: ServeArgs) -> Result<ExitCode, Failure>
         None => None,
     };
     stay(&settings, target, args.reach, async {
-        let backend = SlurmBackend::new(config).map_err(failed)?;
-        let mut offer = Offer {
-            nodes: backend.nodes().await.map_err(failed)?,
-            partitions: backend.partitions().await.map_err(failed)?,
-            backend: Arc::new(backend),
-            resources: BTreeMap::new(),
-        };
+        let slurm = SlurmBackend::new(config).map_err(failed)?;
+        let mut nodes = slurm.nodes().await.map_err(failed)?;
+        let mut partitions = slurm.partitions().await.map_err(failed)?;
+        let mut backend: Arc<dyn Backend> = Arc::new(slurm);
+        let mut resources = BTreeMap::new();
         if let Some(cluster) = beside {
-            let nodes = Some(cluster.nodes.clone());
-            let local = local(&state_dir, nodes, 0, settings.secrets())?;
-            offer.backend = Arc::new(SeveralBackends::new(vec![Arc::new(local), offer.backend]));
-            offer.nodes.extend(cluster.nodes);
-            offer.partitions.extend(cluster.partitions);
-            offer.resources = cluster.resources;
+            let of_it = Some(cluster.nodes.clone());
+            let local = local(&state_dir, of_it, 0, settings.secrets())?;
+            backend = Arc::new(SeveralBackends::new(vec![Arc::new(local), backend]));
+            nodes.extend(cluster.nodes);
+            partitions.extend(cluster.partitions);
+            resources = cluster.resources;
         }
-        Ok(offer)
+        let over = Over::Drives {
+            backend,
+            partitions,
+            resources,
+        };
+        Ok(Offer { over, nodes })
+    })
+}
+
+/// Starts a server that looks at Slurm and commands nothing. No backend is made: there is nothing to command with.
+fn observe(settings: &Settings, target: &Target, args: ServeArgs) -> Result<ExitCode, Failure> {
+    let mut config = ObserverConfig {
+        catalog,
+        ..ObserverConfig::default()
+    };
+    if let Some(configured) = settings.slurm() {
+        configured.observe(&mut config)?;
+    }
+    if !args.partitions.is_empty() {
+        config.partitions = args.partitions;
+    }
+    stay(settings, target, args.reach, async {
+        let over = Over::Observes(Arc::new(SlurmObserver::new(config)));
+        let nodes = Vec::new();
+        Ok(Offer { over, nodes })
     })
 }
 

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use antiphon_backends::Backend;
 use antiphon_backends::local::{LocalBackend, LocalConfig};
-use antiphon_server::{Limits, ServerConfig, Started, audit as audit_log, start};
+use antiphon_server::{Limits, Over, ServerConfig, Started, audit as audit_log, start};
 use antiphon_store::SqliteLog;
-use antiphon_types::{NodeSpec, PartitionSpec};
+use antiphon_types::NodeSpec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -47,12 +46,12 @@ pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
         let virtual_gpus = settings.virtual_gpus(args.virtual_gpus);
         let known = nodes.clone().unwrap_or_default();
         let backend = local(&state_dir, nodes, virtual_gpus, settings.secrets())?;
-        Ok(Offer {
+        let over = Over::Drives {
             backend: Arc::new(backend),
-            nodes: known,
             partitions,
             resources,
-        })
+        };
+        Ok(Offer { over, nodes: known })
     })
 }
 
@@ -71,11 +70,30 @@ pub(crate) fn not_as_root(command: &str, allowed: bool) -> Result<(), Failure> {
 
 /// What a server has to run jobs on.
 pub(crate) struct Offer {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) over: Over,
     /// Its nodes, where they are known before it is asked: their words for GPU types are those of teams too.
     pub(crate) nodes: Vec<NodeSpec>,
-    pub(crate) partitions: Vec<PartitionSpec>,
-    pub(crate) resources: BTreeMap<String, u64>,
+}
+
+/// What a server says of itself when it starts and stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It starts processes of this machine.
+    Up,
+    /// It drives a cluster.
+    Drives,
+    /// It only looks at one.
+    Observes,
+}
+
+impl Kind {
+    fn of(over: &Over) -> Self {
+        match over {
+            Over::Observes(_) => Self::Observes,
+            Over::Drives { backend, .. } if backend.name() == "local" => Self::Up,
+            Over::Drives { .. } => Self::Drives,
+        }
+    }
 }
 
 /// Runs a server until it is told to stop.
@@ -103,48 +121,44 @@ pub(crate) fn stay(
     runtime.block_on(async {
         let mut stop = std::pin::pin!(stop()?);
         let starting = async {
-            let Offer {
-                backend,
-                nodes,
-                partitions,
-                resources,
-            } = offer.await?;
+            let Offer { over, nodes } = offer.await?;
             let mut teams = settings.teams();
             settings::in_words_of(&nodes, &mut teams);
-            let name = backend.name();
+            let kind = Kind::of(&over);
             let config = ServerConfig {
                 listen: settings.listen(reach.listen),
                 tls: settings.tls(target, reach.certificate, reach.key)?,
                 plain_to_others: reach.insecure,
                 advertise: settings.advertise(reach.advertise),
                 limits: within(settings.limits(), files),
-                backend,
+                over,
                 state_dir: state_dir.clone(),
                 policy: settings.policy(),
                 gate: settings.gate(),
                 metrics_open_to_loopback: settings.metrics_open(),
                 notify: settings.notify()?,
                 teams,
-                partitions,
-                resources,
                 user: user(),
             };
-            Ok::<_, Failure>((start(config).await?, name))
+            Ok::<_, Failure>((start(config).await?, kind))
         };
-        let (started, backend) = tokio::select! {
+        let (started, kind) = tokio::select! {
             started = starting => started?,
             () = &mut stop => {
                 say("antiphon was stopped before it had started; jobs run on");
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        greet(&started, &state_dir);
+        greet(&started, kind, &state_dir);
         let running_on = started.run_until(stop).await?;
-        let again = match backend {
-            "local" => "antiphon up",
-            _ => "antiphon serve",
+        let again = match kind {
+            Kind::Up => "antiphon up",
+            Kind::Drives | Kind::Observes => "antiphon serve",
         };
         say(&match running_on {
+            _ if kind == Kind::Observes => {
+                "antiphon looks no longer; it has touched no job".to_owned()
+            }
             0 => "antiphon has stopped; no job is running".to_owned(),
             1 => format!("antiphon has stopped; 1 job runs on: `{again}` takes it up again"),
             n => format!("antiphon has stopped; {n} jobs run on: `{again}` takes them up again"),
@@ -221,7 +235,7 @@ pub(crate) fn user() -> String {
     named.unwrap_or_else(|| uid.to_string())
 }
 
-fn greet(started: &Started, state_dir: &Path) {
+fn greet(started: &Started, server: Kind, state_dir: &Path) {
     let gpus: u32 = started.nodes.iter().map(|node| node.gpus).sum();
     let kind = match started.nodes.iter().find(|node| node.gpus > 0) {
         Some(node) if node.gpus_virtual => "virtual GPUs (counted, not there)".to_owned(),
@@ -268,7 +282,14 @@ fn greet(started: &Started, state_dir: &Path) {
              stop this one and start it with `{option} {before}`"
         ));
     }
-    say("  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running");
+    say(match server {
+        Kind::Observes => {
+            "  it only observes: it looks, says what it would do, and commands nothing\n  next: `antiphon jobs`, `antiphon why JOB`; Ctrl-C stops the server and touches no job"
+        }
+        Kind::Up | Kind::Drives => {
+            "  next: `antiphon submit job.toml`; Ctrl-C stops the server and leaves jobs running"
+        }
+    });
 }
 
 /// Where the dashboard of a server is. To a person at a terminal with the token behind `#`, which browsers send to nobody; never into a

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use antiphon_backends::fake::{FakeBackend, Manners};
-use antiphon_server::{Limits, ServerConfig, TOKEN_FILE, start};
+use antiphon_server::{Limits, Over, ServerConfig, TOKEN_FILE, start};
 use antiphon_types::{AttemptId, Bytes, NodeSpec, Policy};
 use serde_json::{Value, json};
 
@@ -139,9 +139,11 @@ pub(crate) fn serve(dir: &Path, jobs: u32, tasks: u32) -> Result<()> {
             notify: antiphon_server::NotifyConfig::default(),
             policy: Policy::default(),
             teams: Vec::new(),
-            partitions: Vec::new(),
-            resources: std::collections::BTreeMap::new(),
-            backend: backend.clone(),
+            over: Over::Drives {
+                backend: backend.clone(),
+                partitions: Vec::new(),
+                resources: std::collections::BTreeMap::new(),
+            },
             user: "someone".into(),
         })
         .await?;

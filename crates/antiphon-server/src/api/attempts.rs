@@ -62,7 +62,9 @@ pub(crate) async fn end(
 ) -> Result<StatusCode, Fault> {
     let task = task_id(&attempt, &task)?;
     auth::attempt(&shared, &headers, task.attempt)?;
-    shared.backend.hint(task.attempt);
+    if let Some(backend) = shared.source.driven() {
+        backend.hint(task.attempt);
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

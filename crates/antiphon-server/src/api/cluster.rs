@@ -38,7 +38,8 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>) -> Json<ServerStat
     Json(ServerStatus {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
-        backend: shared.backend.name().into(),
+        backend: shared.source.name().into(),
+        observes: super::observed::status(&shared, &state),
         gpus_virtual: shared.gpus_virtual,
         mode: mode.into(),
         mode_reason,

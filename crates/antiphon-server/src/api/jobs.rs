@@ -18,7 +18,7 @@ use super::model::{
     CheckReport, ClassBody, CommandAccepted, DirectiveBodyIn, JobDetail, JobPage, WhyView,
 };
 use super::problem::Fault;
-use super::{given, gpu_types, render, why as told_why};
+use super::{given, gpu_types, observed, render, why as told_why};
 use crate::jobfile::{self, Context, Made};
 use crate::lessons::Site;
 
@@ -214,11 +214,10 @@ pub(crate) async fn submit(
         notes,
     } = read(&shared, &caller, value)?;
     let subject = format!("job `{}`", spec.name);
-    shared
-        .backend
-        .preflight(&spec)
-        .await
-        .map_err(|error| Fault::from(error).about(&subject))?;
+    if let Some(backend) = shared.source.driven() {
+        let looked = backend.preflight(&spec).await;
+        looked.map_err(|error| Fault::from(error).about(&subject))?;
+    }
     let command = Command::Submit {
         spec: Box::new(spec),
     };
@@ -261,11 +260,10 @@ pub(crate) async fn check(
         notes,
     } = read(&shared, &caller, value)?;
     let subject = format!("job `{}`", spec.name);
-    shared
-        .backend
-        .preflight(&spec)
-        .await
-        .map_err(|error| Fault::from(error).about(&subject))?;
+    if let Some(backend) = shared.source.driven() {
+        let looked = backend.preflight(&spec).await;
+        looked.map_err(|error| Fault::from(error).about(&subject))?;
+    }
     let correct = shared.forecasts.corrects();
     let report = move |state: KernelState| {
         let command = Command::Submit {
@@ -353,8 +351,12 @@ pub(crate) fn find_job<'a>(
             .filter(seen)
             .ok_or_else(|| Rejection::UnknownJob { job: id, newest }.into());
     }
-    // An array's own name stands for its first member.
-    let named = |job: &&Job| (job.spec.name == text || array_of(job) == Some(text)) && seen(job);
+    // An array's own name stands for its first member, and another scheduler's id for the job that was seen under it.
+    let named = |job: &&Job| {
+        let name = &job.spec.name;
+        let is = name == text || array_of(job) == Some(text) || observed::is_key(name, text);
+        is && seen(job)
+    };
     let living = state
         .jobs()
         .values()
@@ -418,20 +420,25 @@ pub(crate) async fn why(
             let now = shared.view.now().max(state.now());
             let mut told = told_why::why(&state, job, now, forecast.as_deref());
             if let JobState::Starting { active } = &job.state
-                && let Some(reason) = shared.backend.waits(active.attempt)
+                && let Some(backend) = shared.source.driven()
+                && let Some(reason) = backend.waits(active.attempt)
             {
-                let backend = shared.backend.name();
+                let backend = backend.name();
                 told.sentences
                     .push(format!("{backend} has not started it: {reason}"));
             }
+            observed::add(&shared, &state, job, now, &mut told);
             return Ok(Json(told));
         }
         job.id
     };
     // What would start it is tried on a copy.
+    let beside = shared.clone();
     let told = move |state: KernelState| {
         let job = find_job(&state, &caller, &id.to_string())?;
-        Ok(told_why::why(&state, job, state.now(), forecast.as_deref()))
+        let mut told = told_why::why(&state, job, state.now(), forecast.as_deref());
+        observed::add(&beside, &state, job, state.now(), &mut told);
+        Ok(told)
     };
     let told: Result<WhyView, Fault> = shared.forecasts.ask(&shared.view, told).await?;
     told.map(Json)

@@ -32,6 +32,118 @@ pub struct ServerStatus {
     pub jobs: BTreeMap<String, u64>,
     /// Directory of log, outputs and token.
     pub state_dir: String,
+    /// Whom it only observes, where it does.
+    #[serde(default)]
+    pub observes: Option<ObservesView>,
+}
+
+/// What a server that only observes has seen.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ObservesView {
+    /// Who runs the cluster: `slurm`.
+    pub scheduler: String,
+    /// When it was looked at last with an answer, in milliseconds since the Unix epoch.
+    pub seen_ms: u64,
+    /// How long ago that was.
+    pub age_ms: u64,
+    /// How long that look took.
+    pub took_ms: u64,
+    /// Looks that were answered since the server started.
+    pub looks: u64,
+    /// Why there has been no answer since, where there has been none.
+    pub error: Option<String>,
+    /// What is there and not shown, in sentences.
+    pub left_out: Vec<String>,
+    /// Jobs that antiphon would start now.
+    pub would_start: u64,
+    /// Jobs that it would ask to give way.
+    pub would_stop: u64,
+    /// Why that is not known, where it is not.
+    pub no_proposal: Option<String>,
+}
+
+/// What another scheduler says of a job, and what antiphon would do with it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ObservedView {
+    /// Its id there: `123`, `20_3` of an array.
+    pub id: String,
+    /// Why it waits, in that scheduler's words.
+    pub reason: Option<String>,
+    /// Whether it waits for more than room: a person, a time, another job.
+    pub kept_back: bool,
+    /// Its priority there.
+    pub priority: u64,
+    /// Its place there among those that wait for room, from 1.
+    pub place: Option<u64>,
+    /// Its place in antiphon's order.
+    pub place_here: Option<u64>,
+    /// When it is to start there, in milliseconds since the Unix epoch.
+    pub starts_ms: Option<u64>,
+    /// The partitions that it may run in.
+    pub partitions: Vec<String>,
+    /// What it asks for and antiphon does not weigh.
+    pub not_weighed: Vec<String>,
+    /// What antiphon would do with it now, to stand behind "antiphon would".
+    pub would: Option<String>,
+}
+
+/// What antiphon would do now with a cluster that it only observes.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ProposalView {
+    /// Who runs the cluster: `slurm`.
+    pub scheduler: String,
+    /// As of when, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// Why it is not known, where it is not.
+    pub unknown: Option<String>,
+    /// Jobs that it would start.
+    pub starts: Vec<WouldStartView>,
+    /// Jobs that it would ask to give way.
+    pub stops: Vec<WouldStopView>,
+    /// What it would do with nodes, in sentences behind "antiphon would".
+    pub nodes: Vec<String>,
+    /// The jobs that wait for room, in antiphon's order, the first thousand.
+    pub order: Vec<OrderView>,
+}
+
+/// A job that antiphon would start now.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct WouldStartView {
+    /// The job.
+    pub job: String,
+    /// Its name, with its id there in front.
+    pub name: String,
+    /// GPUs, in thousandths.
+    pub gpus_thousandths: u64,
+    /// Where: `n1[0-7]`.
+    pub on: String,
+    /// What speaks against that place, or may: nodes that its own partition does not have, what it asks for and antiphon does not
+    /// weigh.
+    pub against: Option<String>,
+}
+
+/// A job that antiphon would ask to give way.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct WouldStopView {
+    /// The job.
+    pub job: String,
+    /// Its name, with its id there in front.
+    pub name: String,
+    /// Why.
+    pub why: String,
+    /// GPU-milliseconds that it would have to do again, as far as antiphon has seen its checkpoints.
+    pub unsaved_gpu_ms: u64,
+}
+
+/// A job's place in two orders.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct OrderView {
+    /// The job.
+    pub job: String,
+    /// In antiphon's order, from 1.
+    pub place_here: u64,
+    /// In the other scheduler's, from 1.
+    pub place_there: Option<u64>,
 }
 
 /// How the platform does.
@@ -183,6 +295,9 @@ pub struct JobSummary {
     pub start: Option<StartView>,
     /// In one sentence: why it waits, why it stops, how it ended. Empty where there is nothing to say.
     pub reason: String,
+    /// What another scheduler says of it, where this server only observes.
+    #[serde(default)]
+    pub observed: Option<ObservedView>,
 }
 
 /// Which member of an array a job is.
@@ -673,6 +788,9 @@ pub struct WhyView {
     pub place: Option<PlaceView>,
     /// Who its last attempt gave way to, by which rule, and what that cost.
     pub gave_way: Option<GaveWayView>,
+    /// What another scheduler says of it, where this server only observes.
+    #[serde(default)]
+    pub observed: Option<ObservedView>,
 }
 
 /// A change that would start a job now.

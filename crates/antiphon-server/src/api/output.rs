@@ -15,6 +15,7 @@ use utoipa::IntoParams;
 use super::Shared;
 use super::auth::Caller;
 use super::jobs::find_job;
+use super::observed;
 use super::problem::Fault;
 use crate::executor::chain;
 
@@ -46,15 +47,16 @@ pub(crate) async fn output(
 ) -> Result<impl IntoResponse, Fault> {
     let Query(query) = query?;
     let (task, ended) = choose(&shared, &caller, &job, &query)?;
+    let backend = shared.source.driven();
+    let backend = backend.ok_or_else(|| observed::refusal(&shared, "what jobs print"))?;
     let offset = match query.tail {
         None => query.offset,
-        Some(tail) => end(&*shared.backend, &task)
+        Some(tail) => end(&**backend, &task)
             .await
             .map_err(unreadable)?
             .saturating_sub(tail),
     };
-    let bytes = shared
-        .backend
+    let bytes = backend
         .output(&task, offset, BYTES_MAX)
         .await
         .map_err(unreadable)?;

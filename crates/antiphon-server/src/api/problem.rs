@@ -138,6 +138,7 @@ impl From<Refused> for Fault {
                 format!("a bug was caught and nothing was changed: {bug}"),
                 "jobs run on; report the bug with the server's output, then `antiphon unpause`",
             ),
+            Refused::Observes { scheduler } => super::observed::only_observes(scheduler, "this"),
             Refused::Stopping => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "AP0505",

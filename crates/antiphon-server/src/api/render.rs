@@ -18,6 +18,7 @@ use super::model::{
     ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
     JobSummary, RoleView, ShardView, SignalsView, StakeView, StartView, TaskTimeView, TaskView,
 };
+use super::observed;
 use super::plans;
 use super::series::convergence;
 use super::why::{deadline, expectation, is_forecast, slot, start_view};
@@ -51,6 +52,8 @@ impl<'a> Sight<'a> {
 pub(crate) fn summary(sight: &Sight<'_>, job: &Job, waits: Option<&WaitReason>) -> JobSummary {
     let state = sight.state;
     let shown = sight.shared.signals.show(job.id);
+    let observed = sight.shared.observed();
+    let seen = observed.map(|observed| (observed.scheduler(), observed::view(observed, job)));
     let reported = job.progress.map(|progress| progress.step);
     let saved = job.checkpoint.as_ref().map(|saved| saved.step);
     let step = shown
@@ -93,7 +96,12 @@ pub(crate) fn summary(sight: &Sight<'_>, job: &Job, waits: Option<&WaitReason>) 
             .map(|active| active.class.name().into()),
         slot: slot(state, job),
         start: sight.start(job),
-        reason: reason(job, waits),
+        reason: match &seen {
+            None => reason(job, waits),
+            Some(_) if job.state.is_ended() => reason(job, waits),
+            Some((scheduler, seen)) => observed::reason(scheduler, seen, job, waits),
+        },
+        observed: seen.map(|(_, seen)| seen),
     }
 }
 

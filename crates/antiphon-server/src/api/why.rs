@@ -42,6 +42,7 @@ pub(crate) fn why(
         start: None,
         place: None,
         gave_way: None,
+        observed: None,
     };
     match &job.state {
         JobState::Pending { .. } | JobState::Held { .. } => {

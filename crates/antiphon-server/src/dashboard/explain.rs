@@ -182,7 +182,10 @@ pub(crate) async fn explain(
         let event = Arc::new(event);
         let (shown, told) = {
             let now = on.view.state();
-            let mut told = told::happenings(&now, &event);
+            let mut told = match on.observed() {
+                None => told::happenings(&now, &event),
+                Some(_) => told::observed(&now, &event),
+            };
             told.retain(|told| told.is_for(&caller, &now));
             let whole = scope(&caller).is_none();
             let shown = whole.then(|| event.clone());

@@ -10,10 +10,14 @@ use super::history;
 use super::page::{Look, json};
 use super::sheet::Rows;
 use super::{gpus, story};
+use crate::api::model::ProposalView;
+use crate::api::observed;
 
 const HOUR_MS: u64 = 3_600_000;
 /// What happened lately, at most.
 const HAPPENINGS_MAX: usize = 60;
+/// Jobs of each kind that antiphon would start or stop, at most.
+const PROPOSED_MAX: usize = 40;
 /// What changes with every look at the queue, or is told by what follows from it.
 const MINOR: [&str; 3] = ["reserve", "unreserve", "remedy"];
 
@@ -40,7 +44,7 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
             mode,
             reason,
             version: env!("CARGO_PKG_VERSION"),
-            backend: shared.backend.name(),
+            backend: shared.source.name(),
             gpus_virtual: shared.gpus_virtual,
         };
         rows.insert("status".into(), json(&status));
@@ -48,6 +52,11 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
             rows.insert(format!("gpus/{gpu_type}"), json(&count));
         }
         jobs(&state, &mut rows);
+        if let Some(seen) = shared.observed() {
+            let mut proposal = observed::proposed(seen, &state, look.caller);
+            shorten(&mut proposal);
+            rows.insert("proposal".into(), json(&proposal));
+        }
     }
     for sample in shared.dashboard.history.samples() {
         add_sample(&mut rows, sample);
@@ -67,6 +76,13 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
     });
     drop(state);
     rows
+}
+
+/// A page names the first of what antiphon would do; the rest is in the API.
+fn shorten(proposal: &mut ProposalView) {
+    proposal.starts.truncate(PROPOSED_MAX);
+    proposal.stops.truncate(PROPOSED_MAX);
+    proposal.order.clear();
 }
 
 /// Jobs by class and state; those that have ended by state alone.

@@ -120,8 +120,12 @@ impl Story {
 pub(super) async fn read(shared: &Arc<Shared>) {
     let newest = shared.view.state().seq().0;
     let mut reader = Reader::new(shared.clone(), Seq(newest.saturating_sub(READ_BACK)));
+    let told = match shared.observed() {
+        None => told::happenings,
+        Some(_) => told::observed,
+    };
     while let Some(event) = reader.next().await {
-        let told = told::happenings(&shared.view.state(), &event);
+        let told = told(&shared.view.state(), &event);
         if !told.is_empty() {
             shared.dashboard.story.add(told);
         }

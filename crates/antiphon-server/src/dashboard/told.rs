@@ -36,6 +36,13 @@ pub(super) fn happenings(state: &State, event: &Event) -> Vec<Happening> {
     teller.told
 }
 
+/// The same where antiphon only observes: whatever happened was seen, and neither asked of antiphon nor decided by it.
+pub(super) fn observed(state: &State, event: &Event) -> Vec<Happening> {
+    let mut told = happenings(state, event);
+    told.iter_mut().for_each(|one| one.way = "seen");
+    told
+}
+
 struct Teller<'a> {
     state: &'a State,
     event: &'a Event,

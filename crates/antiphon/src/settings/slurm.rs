@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use antiphon_backends::slurm::{self, SlurmConfig};
-use antiphon_types::Millis;
+use antiphon_backends::slurm::{self, ObserverConfig, SlurmConfig};
+use antiphon_types::{Class, Millis};
 use clap::ValueEnum;
 use serde::Deserialize;
 
@@ -44,6 +44,8 @@ pub(crate) struct SlurmFile {
     reservation: Option<String>,
     /// antiphon's names of GPU types, by Slurm's.
     gpu_types: BTreeMap<String, String>,
+    /// Classes of jobs that are only observed, by their QOS or their partition.
+    classes: BTreeMap<String, Class>,
     /// Where tasks lie, on a file system that all nodes share.
     dir: Option<PathBuf>,
     command_timeout: Option<String>,
@@ -63,33 +65,11 @@ impl SlurmFile {
 
     /// Puts what is set over the defaults.
     pub(crate) fn apply(&self, config: &mut SlurmConfig) -> Result<(), Failure> {
-        let span = |name: &str, text: &Option<String>, into: &mut Millis| {
-            let Some(text) = text else { return Ok(()) };
-            *into = text.parse().map_err(|error| {
-                let what = format!("`[backend.slurm] {name}` is wrong");
-                Failure::new(Exit::Usage, "AP0206", what)
-                    .why(format!("{error}"))
-                    .help("give a span like `15s` or `2m`")
-            })?;
-            if into.is_zero() {
-                let what = format!("`[backend.slurm] {name}` is wrong");
-                return Err(Failure::new(Exit::Usage, "AP0206", what)
-                    .why("it is 0")
-                    .help("give a span like `15s` or `2m`"));
-            }
-            Ok(())
-        };
-        span(
-            "command_timeout",
-            &self.command_timeout,
-            &mut config.command_timeout,
-        )?;
-        span(
-            "launch_timeout",
-            &self.launch_timeout,
-            &mut config.launch_timeout,
-        )?;
-        span("poll", &self.poll, &mut config.poll)?;
+        let timeout = &mut config.command_timeout;
+        span("command_timeout", self.command_timeout.as_deref(), timeout)?;
+        let timeout = &mut config.launch_timeout;
+        span("launch_timeout", self.launch_timeout.as_deref(), timeout)?;
+        span("poll", self.poll.as_deref(), &mut config.poll)?;
         config.conf.clone_from(&self.conf);
         config.partitions.clone_from(&self.partitions);
         if let Some(mode) = self.mode {
@@ -107,4 +87,32 @@ impl SlurmFile {
         }
         Ok(())
     }
+
+    /// The same, of what an observer needs.
+    pub(crate) fn observe(&self, config: &mut ObserverConfig) -> Result<(), Failure> {
+        let timeout = &mut config.command_timeout;
+        span("command_timeout", self.command_timeout.as_deref(), timeout)?;
+        span("poll", self.poll.as_deref(), &mut config.poll)?;
+        config.conf.clone_from(&self.conf);
+        config.partitions.clone_from(&self.partitions);
+        config.gpu_types.clone_from(&self.gpu_types);
+        config.classes.clone_from(&self.classes);
+        Ok(())
+    }
+}
+
+/// Reads a span, where one is set.
+fn span(name: &str, text: Option<&str>, into: &mut Millis) -> Result<(), Failure> {
+    let Some(text) = text else { return Ok(()) };
+    let wrong = |why: String| {
+        let what = format!("`[backend.slurm] {name}` is wrong");
+        Failure::new(Exit::Usage, "AP0206", what)
+            .why(why)
+            .help("give a span like `15s` or `2m`")
+    };
+    *into = text.parse().map_err(|error| wrong(format!("{error}")))?;
+    if into.is_zero() {
+        return Err(wrong("it is 0".into()));
+    }
+    Ok(())
 }

@@ -22,6 +22,8 @@ pub(crate) struct Server {
     /// `up` or `serve`.
     verb: &'static str,
     options: Vec<String>,
+    /// Where its server finds programs, in front of the usual places.
+    programs: Option<PathBuf>,
     child: Option<Child>,
 }
 
@@ -40,15 +42,26 @@ impl Server {
     }
 
     pub(crate) fn start_with(options: &[&str]) -> Self {
-        Self::start_as("up", "", options)
+        Self::start_as("up", "", options, None)
     }
 
     /// A running server over a cluster, with this configuration.
     pub(crate) fn serve(configuration: &str, options: &[&str]) -> Self {
-        Self::start_as("serve", configuration, options)
+        Self::start_as("serve", configuration, options, None)
     }
 
-    fn start_as(verb: &'static str, configuration: &str, options: &[&str]) -> Self {
+    /// The same, with these programs in front of the usual ones.
+    pub(crate) fn serve_with(programs: &Path, configuration: &str, options: &[&str]) -> Self {
+        let programs = Some(programs.to_owned());
+        Self::start_as("serve", configuration, options, programs)
+    }
+
+    fn start_as(
+        verb: &'static str,
+        configuration: &str,
+        options: &[&str],
+        programs: Option<PathBuf>,
+    ) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("antiphon-e2e-")
             .tempdir()
@@ -59,6 +72,7 @@ impl Server {
             listen: own_address(),
             verb,
             options,
+            programs,
             child: None,
         };
         if !configuration.is_empty() {
@@ -99,6 +113,10 @@ impl Server {
             .args(&self.options);
         if rustix::process::geteuid().is_root() {
             command.arg("--allow-root");
+        }
+        if let Some(programs) = &self.programs {
+            let path = std::env::var("PATH").unwrap();
+            command.env("PATH", format!("{}:{path}", programs.display()));
         }
         command
     }

@@ -1,6 +1,8 @@
 //! The main path over a real Slurm: found, run, given way, resumed, drained, and everything killed on the way. Says `skipped`
 //! where `make test-slurm` has not asked for one.
 
+mod observe;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::time::SystemTime;
