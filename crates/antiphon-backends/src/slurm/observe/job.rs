@@ -55,6 +55,12 @@ pub(super) fn read(cluster: &Cluster<'_>, records: &[Record<'_>], picture: &mut 
             together.entry(number).or_default().push(record);
         }
     }
+    // Counted once: arrays of thousands of tasks would else be gone through for each of them.
+    let mut running: BTreeMap<&str, usize> = BTreeMap::new();
+    let active = records.iter().filter(|one| state(one) == State::Active);
+    for array in active.filter_map(|one| one.get("ArrayJobId")) {
+        *running.entry(array).or_default() += 1;
+    }
     let mut beside = 0_u64;
     for (number, mut parts) in together {
         if parts.iter().any(|part| part.unclear) {
@@ -69,7 +75,7 @@ pub(super) fn read(cluster: &Cluster<'_>, records: &[Record<'_>], picture: &mut 
         let waits = matches!(job.phase, SeenPhase::Waiting | SeenPhase::KeptBack);
         match parts[0].get("ArrayTaskId").filter(|_| waits) {
             None => picture.jobs.push(job),
-            Some(list) => members(job, parts[0], list, records, picture),
+            Some(list) => members(job, parts[0], list, &running, picture),
         }
     }
     if !picture.unclear.is_empty() {
@@ -396,7 +402,7 @@ fn members(
     job: SeenJob,
     record: &Record<'_>,
     list: &str,
-    records: &[Record<'_>],
+    running: &BTreeMap<&str, usize>,
     picture: &mut Picture,
 ) {
     let (indices, left) = tasks(list, WAITING_TASKS_MAX);
@@ -410,12 +416,7 @@ fn members(
     let at_once = record
         .number::<usize>("ArrayTaskThrottle")
         .filter(|most| *most > 0);
-    let of_array = |other: &&Record<'_>| other.get("ArrayJobId") == Some(array);
-    let running = records
-        .iter()
-        .filter(of_array)
-        .filter(|other| state(other) == State::Active);
-    let running = running.count();
+    let running = running.get(array).copied().unwrap_or(0);
     let free = at_once.map_or(usize::MAX, |most| most.saturating_sub(running));
     for (place, index) in indices.into_iter().enumerate() {
         let throttled = place >= free && job.phase == SeenPhase::Waiting;
