@@ -17,6 +17,7 @@ use crate::dashboard::{self, Dashboard};
 use crate::devices::DeviceBook;
 use crate::event_loop::{LoopHandle, encode};
 use crate::forecasts::Forecasts;
+use crate::over::Source;
 use crate::recovery::ImageKeeper;
 use crate::serve::{Limits, serve};
 use crate::signal_plane::SignalPlane;
@@ -141,7 +142,7 @@ pub async fn show(config: ShowConfig) -> Result<Showing, StartError> {
         view: Arc::new(view),
         inputs: LoopHandle::to_nobody(),
         log: log.clone(),
-        backend: Arc::new(Nothing),
+        source: Source::Drives(Arc::new(Nothing)),
         tokens: Arc::new(tokens),
         signals: SignalPlane::default(),
         forecasts: Arc::new(Forecasts::default()),
