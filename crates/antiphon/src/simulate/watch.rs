@@ -22,11 +22,14 @@ impl Stop {
     /// Is wished by Ctrl-C or SIGTERM: what is done so far is still printed. A second one ends the program.
     pub(super) fn by_hand() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
+        let again = Arc::new(AtomicBool::new(false));
         for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
-            let flag = || Arc::clone(&stop);
-            // Where it cannot be caught, it ends the program as ever.
-            let _ = signal_hook::flag::register_conditional_shutdown(signal, code, flag());
-            let _ = signal_hook::flag::register(signal, flag());
+            // Done in this order at each signal, and begun in it: one that comes in between is a wish already, and whether
+            // it is the second shows in a flag of its own. Where a signal cannot be caught, it ends the program as ever.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+            let _ =
+                signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&again));
+            let _ = signal_hook::flag::register(signal, Arc::clone(&again));
         }
         Self(stop)
     }
