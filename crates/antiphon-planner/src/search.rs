@@ -310,6 +310,7 @@ pub(crate) fn held(run: &Run) -> f64 {
     (run.gpus + roles::apart(run)) as f64
 }
 
+/// Nothing, as yet or at all, and why.
 fn nothing(reason: String, assumptions: Vec<Assumption>) -> Found {
     Found {
         choices: Vec::new(),

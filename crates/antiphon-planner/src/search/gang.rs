@@ -3,7 +3,9 @@
 
 use antiphon_types::training::{Rollout, TrainingSpec};
 
-use super::{Choice, Counts, Found, Limits, Offer, pareto, search, splits, stated, stated_on};
+use super::{
+    Choice, Counts, Found, Limits, Offer, nothing, pareto, search, splits, stated, stated_on,
+};
 use crate::error::PlanError;
 use crate::profile::Frameworks;
 use crate::roles::Part;
@@ -38,13 +40,7 @@ pub fn gang(
     (offers, limits): (&[Offer], &Limits),
     frameworks: &'static Frameworks,
 ) -> Result<Found, PlanError> {
-    let mut found = Found {
-        choices: Vec::new(),
-        recommended: None,
-        reason: "no GPUs are on offer".into(),
-        assumptions: Vec::new(),
-        counts: Counts::default(),
-    };
+    let mut found = nothing("no GPUs are on offer".into(), Vec::new());
     let mut refused = None;
     let mut smallest = u64::MAX;
     for (index, offer) in offers.iter().enumerate() {

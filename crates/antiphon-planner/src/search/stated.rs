@@ -3,7 +3,7 @@
 
 use antiphon_types::training::{Layout, TrainingSpec};
 
-use super::{Choice, Counts, Found, Limits, Offer, pareto, splits};
+use super::{Choice, Found, Limits, Offer, nothing, pareto, splits};
 use crate::error::PlanError;
 use crate::plan::plan;
 use crate::profile::Frameworks;
@@ -20,13 +20,7 @@ pub fn stated(
     limits: &Limits,
     frameworks: &'static Frameworks,
 ) -> Result<Found, PlanError> {
-    let mut found = Found {
-        choices: Vec::new(),
-        recommended: None,
-        reason: "no GPUs are on offer".into(),
-        assumptions: Vec::new(),
-        counts: Counts::default(),
-    };
+    let mut found = nothing("no GPUs are on offer".into(), Vec::new());
     let mut refused = None;
     let mut nearest: Option<Choice> = None;
     let lack = |choice: &Choice| choice.memory.device / choice.memory.usable;
