@@ -108,7 +108,7 @@ class AntiphonCallback(TrainerCallback):
         self.trainer: Any = None
         self.batch = Batch()
         self.slot = stream.slot if stream is not None else 0  # The first slot that no micro-step has consumed.
-        self._step_slot = self.slot  # The same at the end of the last step.
+        self._step, self._step_slot = 0, self.slot  # The last step whose end was told, and `slot` at that.
         self.resume: Path | None = None
         self.rollback_to: Path | None = None
         self.stopped_by: str | None = None  # A directive, `sigterm` or `superseded`.
@@ -162,7 +162,7 @@ class AntiphonCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         job = self._job
         step, now = state.global_step, time.perf_counter()
-        self._step_slot = self.slot
+        self._step, self._step_slot = step, self.slot
         with self.quiet:
             numbers, self.numbers = self.numbers, {}
             numbers["step_ms"] = (now - self._step_at) * 1000
@@ -245,10 +245,12 @@ class AntiphonCallback(TrainerCallback):
             # Every rank writes files of its own into it.
             torch.distributed.barrier(group=self._group())
         path = Path(args.output_dir) / f"checkpoint-{step}"
-        # Transformers' own checkpoint on SIGTERM may come inside a step, whose rows the saved model has not learned.
-        kept = {"step": step, "slot": self._step_slot, "antiphon": self._job.state()}
+        # Transformers' own checkpoint on SIGTERM may come inside a step, whose rows the saved model has not learned,
+        # or after it, before this callback is told of its end.
+        first = self._step_slot if step == self._step else self.slot
+        kept = {"step": step, "slot": first, "antiphon": self._job.state()}
         if self.stream is not None:
-            kept["stream"] = self.stream.state_dict(self._step_slot)
+            kept["stream"] = self.stream.state_dict(first)
         waiting, self._awaiting_save = self._awaiting_save, []
         started = self._save_started or time.monotonic()
         self._save_started, self._saved_at = 0.0, time.monotonic()
@@ -290,6 +292,7 @@ class AntiphonCallback(TrainerCallback):
 
     def _take_up(self, path: Path) -> dict[str, Any]:
         kept = seal.state_of(path)
+        self._step = int(kept.get("step", 0))
         self.slot = self._step_slot = int(kept.get("slot", 0))
         if self.stream is not None and "stream" in kept:
             self.stream.load_state_dict(kept["stream"])

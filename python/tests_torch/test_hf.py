@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import tempfile
 import unittest
 import unittest.mock
@@ -204,6 +205,27 @@ class Saving(Served):
         self.assertEqual(trainer.state.global_step, 10)
         self.assertEqual(len(rest.weights), 10 - checkpoint["step"])
         torch.testing.assert_close(rest.weights[-1], whole.weights[-1], rtol=0, atol=0)
+
+    def test_the_checkpoint_of_transformers_itself_keeps_what_its_model_has_learned(self) -> None:
+        """It comes where a SIGTERM found the step: inside, or before this package is told that it ended."""
+        server, seen = self.server, []
+        for asked_in, step in (("on_step_begin", 2), ("on_optimizer_step", 3)):
+            with self.subTest(asked_in=asked_in):
+                server.bodies.clear()
+                trainer = tiny.trainer(self.directory, max_steps=6, enable_jit_checkpoint=True)
+                hf.instrument(trainer, tiny.stream(), job=self.attach())
+                (own,) = [kept for kept in trainer.callback_handler.callbacks if hasattr(kept, "jit_manager")]
+
+                def ask(args: Any, state: Any, control: Any, own: Any = own, **kwargs: Any) -> None:
+                    if state.global_step == 2:
+                        own.jit_manager.is_checkpoint_requested = True
+
+                trainer.add_callback(type("Ask", (TrainerCallback,), {asked_in: staticmethod(ask)})())
+                trainer.train()
+                kept = seal.state_of(Path(self.directory) / f"checkpoint-{step}")
+                seen.append((kept["step"], kept["slot"], kept["stream"]["slot"]))
+                shutil.rmtree(Path(self.directory) / f"checkpoint-{step}")
+        self.assertEqual(seen, [(2, 16, 16), (3, 24, 24)])
 
     def test_a_rollback_goes_on_in_this_process_and_what_it_undid_comes_again(self) -> None:
         self.server.directives = [{"id": 1, "do": "checkpoint"}]
