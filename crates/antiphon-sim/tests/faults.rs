@@ -61,11 +61,23 @@ fn cluster(count: u32) -> Cluster {
 
 /// Runs a policy on a workload with these faults.
 fn run(name: &str, workload: &Workload, cluster: &Cluster, faults: &str, seed: u64) -> Finished {
+    run_knowing(Knowledge::Progress, name, workload, cluster, faults, seed)
+}
+
+/// The same for a policy that may know this.
+fn run_knowing(
+    knowledge: Knowledge,
+    name: &str,
+    workload: &Workload,
+    cluster: &Cluster,
+    faults: &str,
+    seed: u64,
+) -> Finished {
     let faults: Faults = toml::from_str(faults).unwrap();
     faults.check().unwrap();
     let setting = Setting {
         cluster: cluster.clone(),
-        knowledge: Knowledge::Progress,
+        knowledge,
         noise: None,
         seed,
         policy: policy(),
@@ -367,6 +379,24 @@ fn books_agree_whatever_goes_wrong_under_every_kind_of_policy() {
             }
         }
     }
+}
+
+/// Nothing happens between the second job's coming and the first one's end but that the first has had its turn.
+#[test]
+fn the_kernel_is_asked_again_at_the_time_that_it_named() {
+    let second = TraceJob {
+        submitted: Millis::from_secs(1),
+        ..job("b", 8, 1)
+    };
+    let both = workload(vec![job("a", 8, 20), second]);
+    let nothing_known = Knowledge::None;
+    let finished = run_knowing(nothing_known, "antiphon", &both, &cluster(1), "", 1);
+    let [first, second] = finished.records.as_slice() else {
+        panic!("two jobs came");
+    };
+    let (first, second) = (first.as_ref().unwrap(), second.as_ref().unwrap());
+    assert!(first.preemptions > 0 && hours(second) < 3.0, "{second:?}");
+    same(hours(first), 21.0);
 }
 
 #[test]

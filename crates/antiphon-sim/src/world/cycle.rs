@@ -15,7 +15,7 @@ impl World<'_> {
         if in_rounds && round && kernel {
             self.command(Command::Unpause);
         }
-        loop {
+        let wake_at = loop {
             let began = (self.stopwatch)();
             let mut decision = decide(&self.state);
             if !kernel && round && !settles(&decision) {
@@ -25,9 +25,10 @@ impl World<'_> {
             if let Err(wrong) = check::decision(&self.state, &decision) {
                 panic!("a decision that does not fit at {:?}: {wrong}", self.now);
             }
+            let wake_at = decision.wake_at;
             if decision.actions.is_empty() {
                 self.time_cycle(began);
-                break;
+                break wake_at;
             }
             let again = decision.again || !kernel;
             let actions = decision.actions.clone();
@@ -38,9 +39,9 @@ impl World<'_> {
                 followed |= self.carry_out(action);
             }
             if !again && !followed {
-                break;
+                break wake_at;
             }
-        }
+        };
         if in_rounds && round && kernel {
             let reason = "until the next round".into();
             self.command(Command::Pause { reason });
@@ -49,8 +50,10 @@ impl World<'_> {
         self.wake_at = if self.to_come == 0 || in_rounds {
             None
         } else {
-            next_timer(&self.state)
-                .into_iter()
+            // A published policy that decides in the kernel's place has times of its own.
+            let kernels = wake_at.filter(|_| kernel).into_iter();
+            kernels
+                .chain(next_timer(&self.state))
                 .chain(self.peer_wakes_at())
                 .min()
         };
