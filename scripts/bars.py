@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-STYLE = Path("crates/antiphon-sim/src/report/chart.css")
+STYLE = Path("crates/antiphon-chart/src/chart.css")
 
 WIDTH = 640.0
 BAR = 14.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-STYLE = Path(__file__).parents[2] / "crates/antiphon-sim/src/report/chart.css"
+STYLE = Path(__file__).parents[2] / "crates/antiphon-chart/src/chart.css"
 
 WIDTH, HEIGHT = 640.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 170.0, 30.0, 34.0

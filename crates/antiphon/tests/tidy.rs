@@ -187,6 +187,29 @@ fn every_code_has_a_page_and_every_page_a_code() {
 }
 
 #[test]
+fn scripts_name_files_of_the_crates_that_are_there() {
+    let named = |text: &str| -> Vec<String> {
+        let rest = text
+            .match_indices("crates/antiphon")
+            .map(|(at, _)| &text[at..]);
+        let of_path = |c: char| !c.is_ascii_alphanumeric() && !"/-_.".contains(c);
+        let paths = rest.map(|rest| rest.split(of_path).next().unwrap_or(rest));
+        paths
+            .map(|path| path.trim_end_matches('.').to_owned())
+            .collect()
+    };
+    let mut seen = 0;
+    for script in files(&root().join("scripts"), "py") {
+        for path in named(&fs::read_to_string(&script).unwrap()) {
+            let there = root().join(&path).exists();
+            assert!(there, "{}: there is no {path}", script.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "no script names a file of a crate");
+}
+
+#[test]
 fn links_between_documents_lead_somewhere() {
     let mut documents = files(&root().join("docs"), "md");
     documents
