@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use antiphon_types::{
     Allocation, AttemptId, Bytes, Checkpoint, Class, Directive, DirectiveId, Exit, ExitClass,
-    GpuTime, JobId, JobSpec, Measured, Millis, Outcome, ShapePlan, StopCause, TaskId, Terms,
-    Timestamp,
+    GpuTime, JobId, JobSpec, Measured, Millis, Outcome, Reached, ShapePlan, StopCause, TaskId,
+    Terms, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,8 @@ pub struct Job {
     pub progress: Option<Progress>,
     /// What its newest measured attempt needs.
     pub measured: Option<MeasuredRecord>,
+    /// The best that is known of what its `accept` line asks for; from when the line was first met, that.
+    pub reached: Option<ReachedRecord>,
     /// The shape that asks for less GPU memory than its user did, since less was used, and what the user asked for.
     pub shrunk: Option<(u32, Bytes)>,
     /// What the two-way loop knows of it and has done for it.
@@ -313,6 +315,15 @@ pub struct MeasuredRecord {
     pub measured: Measured,
 }
 
+/// How close a job has come to what its `accept` line asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReachedRecord {
+    /// What was measured, by which attempt at which step.
+    pub reached: Reached,
+    /// When that was found.
+    pub at: Timestamp,
+}
+
 impl MeasuredRecord {
     /// The plan of the shape in which it ran.
     #[must_use]
@@ -322,6 +333,30 @@ impl MeasuredRecord {
 }
 
 impl Job {
+    /// What met its `accept` line first, if anything has.
+    #[must_use]
+    pub fn accepted(&self) -> Option<&ReachedRecord> {
+        let accept = self.spec.accept.as_ref()?;
+        let known = self.reached.as_ref()?;
+        accept.is_met(known.reached.value_micro).then_some(known)
+    }
+
+    /// Takes in what was measured of its `accept` line. An earlier step than the known one says that the run went back: a
+    /// model of steps that never were is no model. Else the best counts, and of those that met the line the first.
+    pub(crate) fn reach(&mut self, reached: Reached, at: Timestamp) {
+        let Some(accept) = &self.spec.accept else {
+            return;
+        };
+        let news = self.reached.is_none_or(|known| {
+            let (value, best) = (reached.value_micro, known.reached.value_micro);
+            reached.step < known.reached.step
+                || (!accept.is_met(best) && accept.is_better(value, best))
+        });
+        if news {
+            self.reached = Some(ReachedRecord { reached, at });
+        }
+    }
+
     /// Whether everything it waits for has come.
     #[must_use]
     pub fn is_ready(&self) -> bool {

@@ -68,7 +68,7 @@ pub use expect::{Expectation, Source};
 pub use gate::Gate;
 pub use jobs::{
     Active, ArrayMember, AttemptRecord, DeadlineRecord, IdleRecord, Job, JobState, MeasuredRecord,
-    Progress, StopPhase, TaskPhase,
+    Progress, ReachedRecord, StopPhase, TaskPhase,
 };
 pub use ledger::{Account, Accounts, Usage};
 pub use news::{is_current, is_news};

@@ -1,6 +1,7 @@
 //! The HTTP API: plural nouns, every change a command with an idempotency key, refusals as `application/problem+json`.
 //! Reads the view, never the live state.
 
+mod accept;
 mod asks;
 mod attempts;
 pub(crate) mod auth;

@@ -1,6 +1,7 @@
 //! The job file: what a user writes, in TOML, YAML or JSON, and how it becomes a job. Whether the job fits the cluster is
 //! the kernel's question.
 
+mod accept;
 mod array;
 mod data;
 mod estimate;

@@ -14,7 +14,7 @@ use crate::event_loop::caught;
 
 /// The version of the encoded state: raised with every change of its form. An image of another version is passed over
 /// and the log replayed instead, so this never has to be migrated.
-pub(crate) const STATE_VERSION: u32 = 12;
+pub(crate) const STATE_VERSION: u32 = 13;
 /// Events between two images: a restart replays at most about twice as many, in well under a second.
 const IMAGE_EVERY: u64 = 20_000;
 /// Events read at once.

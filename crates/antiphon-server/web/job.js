@@ -134,7 +134,7 @@ export function open(main, place) {
       fact("Step", summary.step === null ? null : count(summary.step), summary.steps_total ? `of ${count(summary.steps_total)}` : ""),
       fact("Loss", summary.loss === null ? null : summary.loss.toFixed(4)), fact("Gradient norm", signals && signals.grad_norm !== null ? figure(signals.grad_norm) : null),
       fact("Step time", signals && signals.step_ms ? `${figure(signals.step_ms)} ms` : null), fact("Tokens a second", signals && signals.tokens_per_s ? figure(signals.tokens_per_s) : null),
-      ...planned(detail, fact),
+      ...planned(detail, fact), accepted(detail.accept, fact),
       fact("Had so far", gpuTime(spent), cost), fact("Still to come", more === null ? null : gpuTime(more), price.usd_micros_per_gpu_hour && more !== null ? dollars((more / 3600000) * price.usd_micros_per_gpu_hour) : ""),
       fact("Lost", detail.lost_gpu_ms >= 1000 ? gpuTime(detail.lost_gpu_ms) : "nothing", detail.lost_gpu_ms >= 1000 ? "done again" : ""),
       fact(ended(summary.state) ? "Ended" : "Ends", ended(summary.state) ? at(summary.since_ms) : left === null ? null : left > 0 ? `in ${span(left)}` : "overdue"), fact("Starts", summary.state === "pending" ? starts(summary.start) || "not forecast" : null),
@@ -157,6 +157,14 @@ export function open(main, place) {
       plan ? fact("Step against plan", took || "not measured yet", `planned ${figure(plan.step_us / 1000)} ms`) : null,
       plan ? fact("Memory against plan", held || "not measured yet", `planned ${bytes(plan.allocated_bytes)}, a GPU has ${bytes(plan.usable_bytes)}`) : fact("Memory of a GPU", held),
     ];
+  }
+
+  /** Whether its result is what its `accept` line asks for: by a mark and in words, never by color alone. */
+  function accepted(accept, fact) {
+    if (!accept) return null;
+    const known = accept.value === null ? "nothing measured" : `${accept.state === "met" ? "" : "best "}${figure(accept.value)} at step ${count(accept.step)}`;
+    const [kind, words] = { met: ["good", "✓ met"], "not-yet": ["muted", "not yet"], "not-met": ["bad", "✕ not met"] }[accept.state];
+    return fact("Acceptable", h("span", { class: kind, title: accept.sentence }, words), `${known}, asked ${accept.line} on ${accept.from}`);
   }
 
   /** What it could ask for instead, where it holds far more than it uses: a sentence, over the whole width. */

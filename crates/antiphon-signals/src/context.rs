@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use antiphon_types::{Millis, ShardOrigin};
+use antiphon_types::{Accept, Millis, ShardOrigin};
 
 /// What is known of a job besides its signals.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -29,4 +29,6 @@ pub struct Context {
     pub category_loss_max: BTreeMap<String, f64>,
     /// Whether what it needs is to be measured: there is a plan or a request to hold it against.
     pub measured: bool,
+    /// What makes its result an acceptable model, if its job says so.
+    pub accept: Option<Accept>,
 }

@@ -11,6 +11,7 @@
 //! # Ok::<(), antiphon_types::IdError>(())
 //! ```
 
+mod accept;
 mod batch;
 mod bottleneck;
 mod conclusion;

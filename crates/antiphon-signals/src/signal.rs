@@ -60,6 +60,11 @@ pub struct Signal<'a> {
     pub weight: Option<f64>,
     /// Held-out loss of `category`, in nats.
     pub probe_loss: Option<f64>,
+    /// A number that the trainer calls by this name, such as an evaluation's score; an `accept` line may ask for it.
+    #[serde(borrow, deserialize_with = "borrowed")]
+    pub metric: Option<Cow<'a, str>>,
+    /// What `metric` is.
+    pub value: Option<f64>,
     /// Entries of the vocabulary.
     pub vocabulary: Option<u64>,
     /// Mean squared norm of the gradient over `rows_small` rows.

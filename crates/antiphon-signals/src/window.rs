@@ -4,6 +4,7 @@
 
 use antiphon_types::{AttemptId, Bytes, Finding, Millis, Timestamp, Verdict};
 
+use crate::accept::AcceptRule;
 use crate::conclusion::Conclusion;
 use crate::context::Context;
 use crate::convergence::Forecast;
@@ -35,6 +36,7 @@ pub struct JobWindow {
     stream: Stream,
     progress: ProgressRule,
     measured: MeasuredRule,
+    accept: Option<AcceptRule>,
     shards: ShardRule,
     run: RunRules,
     provenance: ProvenanceRule,
@@ -90,6 +92,7 @@ impl JobWindow {
             stream: Stream::new(),
             progress: ProgressRule::default(),
             measured: MeasuredRule::default(),
+            accept: None,
             shards: ShardRule::default(),
             run: RunRules::new(&Context::default()),
             provenance: ProvenanceRule::default(),
@@ -114,6 +117,8 @@ impl JobWindow {
     #[must_use]
     pub fn with_context(mut self, context: Context) -> Self {
         self.run = RunRules::new(&context);
+        let accept = context.accept.clone();
+        self.accept = accept.map(|accept| AcceptRule::new(self.attempt, accept));
         self.set_context(context);
         self
     }
@@ -237,7 +242,12 @@ impl JobWindow {
             self.observe_progress(progress, at);
         }
         if let Some(probe_loss) = finite(signal.probe_loss) {
-            self.observe_probe(signal, probe_loss);
+            self.observe_probe(signal, probe_loss, at);
+            return;
+        }
+        if let Some((metric, value)) = signal.metric.as_deref().zip(finite(signal.value)) {
+            let step = signal.step.unwrap_or(self.latest.step);
+            self.accepts(|rule| rule.eval((step, metric), value, at));
             return;
         }
         if let Some(step) = signal.step
@@ -284,6 +294,15 @@ impl JobWindow {
         self.run.aims(progress);
         let finding = self.progress.observe(self.attempt, progress, at);
         self.find(finding);
+        if progress.step >= progress.total_steps {
+            self.accepts(|rule| rule.finished(at));
+        }
+    }
+
+    /// Shows something to the rule of the job's `accept` line, where it has one.
+    fn accepts(&mut self, show: impl FnOnce(&mut AcceptRule) -> Option<Finding>) {
+        let finding = self.accept.as_mut().and_then(show);
+        self.find(finding);
     }
 
     fn observe_shard(&mut self, shard: &str, signal: &Signal<'_>) {
@@ -309,7 +328,7 @@ impl JobWindow {
         }
     }
 
-    fn observe_probe(&mut self, signal: &Signal<'_>, probe_loss: f64) {
+    fn observe_probe(&mut self, signal: &Signal<'_>, probe_loss: f64, at: Timestamp) {
         let category = signal.category.as_deref().unwrap_or_default();
         let step = signal.step.unwrap_or(self.latest.step);
         let Some(index) = self.stream.category(category) else {
@@ -318,6 +337,7 @@ impl JobWindow {
         };
         self.stream.probe(index, step, probe_loss);
         self.run.probe(step, probe_loss);
+        self.accepts(|rule| rule.probe((step, category), probe_loss, at));
         curve(&mut self.curves.probes, index).push(step, probe_loss);
     }
 
@@ -334,6 +354,9 @@ impl JobWindow {
         let step = signal.step.unwrap_or(self.latest.step);
         self.run.step(signal, step, at, &mut said);
         self.conclude(said);
+        if signal.task.unwrap_or(0) == 0 {
+            self.accepts(|rule| rule.step(step, finite(signal.loss), at));
+        }
         if self.context.measured {
             let median_ms = self.progress.median();
             let finding = self.measured.observe(self.attempt, signal, median_ms);
@@ -405,6 +428,7 @@ impl JobWindow {
     pub fn tick(&mut self, at: Timestamp) {
         let said = self.run.tick(self.attempt, at);
         self.conclude(said);
+        self.accepts(|rule| rule.tick(at));
     }
 
     /// Whether senders are to write the stacks of their processes into their output: the run stands still, and is likely to be

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptId, Measured, Millis, Remedy, Rule};
+use crate::{AttemptId, Measured, Millis, Reached, Remedy, Rule};
 
 /// A conclusion of the signal rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub enum Finding {
     Diagnosis(Box<Diagnosis>),
     /// What an attempt needs, once enough of its steps were seen, and again when that has changed.
     Measured(Measured),
+    /// How close an attempt has come to what makes its job's result an acceptable model.
+    Reached(Reached),
 }
 
 impl Finding {
@@ -44,6 +46,7 @@ impl Finding {
             Self::Progress { attempt, .. } | Self::Idle { attempt, .. } => *attempt,
             Self::Diagnosis(diagnosis) => diagnosis.attempt,
             Self::Measured(measured) => measured.attempt,
+            Self::Reached(reached) => reached.attempt,
         }
     }
 }

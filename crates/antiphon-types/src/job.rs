@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, SecretRef, ShapePlan, Span,
+    Accept, AttemptId, Bytes, GpuAmount, JobId, Millis, Rule, RuleMode, SecretRef, ShapePlan, Span,
     Timestamp,
 };
 
@@ -131,6 +131,9 @@ pub struct JobSpec {
     /// Variables for every task whose values are read where it starts, and are nowhere else.
     #[serde(default)]
     pub secrets: BTreeMap<String, SecretRef>,
+    /// What makes its result an acceptable model, if that is said.
+    #[serde(default)]
+    pub accept: Option<Accept>,
 }
 
 /// Many jobs from one file: one for each index.

@@ -10,6 +10,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod accept;
 mod action;
 mod checkpoint;
 mod cluster;
@@ -33,6 +34,7 @@ mod team;
 pub mod training;
 mod units;
 
+pub use accept::{Accept, AcceptFrom, AcceptOp, Decimal, Reached};
 pub use action::{Action, Decision, Outcome, Score, Slot, SlotReason, StopCause, Terms};
 pub use checkpoint::Checkpoint;
 pub use cluster::{

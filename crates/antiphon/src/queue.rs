@@ -395,6 +395,9 @@ fn sheet(detail: &JobDetail) -> String {
         line("measured", measured.sentence.clone().unwrap_or_default());
         line("advice", measured.suggestion.clone().unwrap_or_default());
     }
+    if let Some(accept) = &detail.accept {
+        line("accept", accept.sentence.clone());
+    }
     line("should run", expected(&job.expected));
     line(
         "ends in",

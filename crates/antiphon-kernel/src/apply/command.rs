@@ -235,6 +235,7 @@ fn new_job(state: &mut State, id: JobId, spec: &JobSpec, array: Option<ArrayMemb
         checkpoint: None,
         progress: None,
         measured: None,
+        reached: None,
         shrunk: None,
         steering: Steering::default(),
         makes_data_for: None,

@@ -377,6 +377,7 @@ pub(super) fn fold_finding(state: &mut State, finding: &Finding) {
             let record = record_of(state.job_at(id), *measured);
             state.change(id, |job| job.measured = Some(record));
         }
+        Finding::Reached(reached) => state.change(id, |job| job.reach(*reached, at)),
         Finding::Idle {
             utilization_percent,
             since,

@@ -332,3 +332,28 @@ fn what_is_done_once_cannot_be_undone() {
         "#]],
     );
 }
+
+#[test]
+fn an_accept_line_is_met_by_the_first_that_meets_it_until_the_run_goes_back() {
+    check(
+        "nodes: n0 8 H100
+           0s   submit a: 8 attached accept=1.2
+           10s  a reaches 1.5 at 100
+           20s  a reaches 1.6 at 200
+           21s  reached a
+           30s  a reaches 1.19 at 300
+           40s  a reaches 1.1 at 400
+           41s  reached a
+           50s  a task 0 exits 1
+           70s  a reaches 1.4 at 250
+           71s  reached a",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7]
+            21s  not met: 1.5 at step 100
+            41s  met: 1.19 at step 300
+            50s  settle job-1.1: retry in 10s, software
+            60s  launch job-1.2 on n0[0-7]
+            71s  not met: 1.4 at step 250
+        "#]],
+    );
+}

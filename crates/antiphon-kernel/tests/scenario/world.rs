@@ -127,6 +127,7 @@ impl World {
             [job, "idle", percent, "for", since] => self.idle(job, percent, since),
             [job, "works"] => self.idle(job, "90%", "0s"),
             [job, "takes", size] => self.measured(job, size),
+            [job, "reaches", loss, "at", step] => self.reaches(job, loss, step),
             [job, "noise", shard] => {
                 let found = format!("shard {shard} noise: set_weights {shard}=0");
                 self.diagnose(job, &found);
@@ -226,6 +227,15 @@ impl World {
             steps: 30,
             step_us: 1_000_000,
             allocated: size.parse().unwrap(),
+        }));
+    }
+
+    fn reaches(&mut self, job: &str, loss: &str, step: &str) {
+        let loss: f64 = loss.parse().unwrap();
+        self.finding(Finding::Reached(Reached {
+            attempt: self.attempt(self.id(job)),
+            step: step.parse().unwrap(),
+            value_micro: (loss * 1e6) as i64,
         }));
     }
 

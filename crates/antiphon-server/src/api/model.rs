@@ -380,6 +380,9 @@ pub struct JobDetail {
     /// What its newest attempt was measured to need.
     #[serde(default)]
     pub measured: Option<MeasuredView>,
+    /// What makes its result an acceptable model, and how close it has come; nothing where that is not said.
+    #[serde(default)]
+    pub accept: Option<AcceptView>,
     /// Jobs it waits for.
     pub after: Vec<String>,
     /// Time between SIGTERM and SIGKILL, in milliseconds.
@@ -409,6 +412,40 @@ pub struct JobDetail {
     pub shards: Vec<ShardView>,
     /// Newest numbers of the training loop.
     pub signals: Option<SignalsView>,
+}
+
+/// What makes a job's result an acceptable model, and how close it has come.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AcceptView {
+    /// As the job file says it: `eval_loss <= 1.2`.
+    pub line: String,
+    /// On what it is measured: `probe`, `probe/CATEGORY`, `train` or `eval`.
+    pub from: String,
+    /// Whether it was met.
+    #[schema(inline)]
+    pub state: AcceptState,
+    /// All of this in a sentence.
+    pub sentence: String,
+    /// The value to reach.
+    pub asked: f64,
+    /// What met it first, else the best so far; nothing before anything was measured.
+    pub value: Option<f64>,
+    /// The step at which that was measured.
+    pub step: Option<u64>,
+    /// When that was found.
+    pub at_ms: Option<u64>,
+}
+
+/// Whether a job's `accept` line was met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AcceptState {
+    /// It was.
+    Met,
+    /// The job has not ended.
+    NotYet,
+    /// The job has ended without.
+    NotMet,
 }
 
 /// What would have to be done again if a job were stopped now.

@@ -14,6 +14,7 @@ use antiphon_types::{
 };
 
 use super::Shared;
+use super::accept;
 use super::model::{
     ArrayView, AttemptView, CheckpointView, DataJobView, DirectiveView, FindingView, JobDetail,
     JobSummary, RoleView, ShardView, SignalsView, StakeView, StartView, TaskTimeView, TaskView,
@@ -176,6 +177,7 @@ pub(crate) fn detail(sight: &Sight<'_>, job: &Job) -> JobDetail {
         train: job.spec.train.clone(),
         plans: plans::plans(job),
         measured: plans::measured(job),
+        accept: accept::view(job),
         after: job.spec.after.iter().map(ToString::to_string).collect(),
         grace_ms: job.spec.grace.as_millis(),
         checkpoint: job.checkpoint.as_ref().map(checkpoint),

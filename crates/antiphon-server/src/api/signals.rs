@@ -218,6 +218,7 @@ fn context(shared: &Shared, attempt: AttemptId, rows_before: Option<u32>) -> Con
             .map(nats)
             .collect(),
         measured: is_measured(&job.spec),
+        accept: job.spec.accept.clone(),
     }
 }
 

@@ -15,6 +15,7 @@ use antiphon_types::{
 use serde::Serialize;
 use serde_json::Value;
 
+use super::accept;
 use super::model::{
     ChangeView, CheckReport, DeadlineView, ExpectationView, GaveWayView, PlaceView, QuotaView,
     ScoreView, SlotView, StartView, WhyView,
@@ -72,6 +73,8 @@ pub(crate) fn why(
         view.gave_way = gave_way(last);
         view.sentences.push(ended(state, job, last));
     }
+    view.sentences
+        .extend(accept::view(job).map(|accept| accept.sentence));
     view
 }
 

@@ -3,8 +3,8 @@
 
 use antiphon_kernel::State;
 use antiphon_types::{
-    AckBody, Action, Ask, AskBody, Body, Command, Decision, Event, Finding, JobId, Millis,
-    NodeName, Observation, Outcome, SlotReason,
+    AckBody, Action, Ask, AskBody, Body, Command, Decimal, Decision, Event, Finding, JobId, Millis,
+    NodeName, Observation, Outcome, Reached, SlotReason,
 };
 
 use super::story::Happening;
@@ -290,7 +290,26 @@ impl Teller<'_> {
                 }
                 self.tell("told", "measured", Some(measured.attempt.job), text);
             }
+            Finding::Reached(reached) => self.reached(*reached),
         }
+    }
+
+    /// How close a job has come to what its `accept` line asks for.
+    fn reached(&mut self, reached: Reached) {
+        let job = self.state.job(reached.attempt.job);
+        let Some(accept) = job.and_then(|job| job.spec.accept.as_ref()) else {
+            return;
+        };
+        let (value, step) = (Decimal(reached.value_micro), reached.step);
+        let met = if accept.is_met(reached.value_micro) {
+            "acceptable"
+        } else {
+            "not acceptable yet"
+        };
+        let metric = &accept.metric;
+        let text =
+            format!("its result is {met}: {metric} {value} at step {step}, asked is {accept}");
+        self.tell("told", "reached", Some(reached.attempt.job), text);
     }
 
     fn decision(&mut self, decision: &Decision) {

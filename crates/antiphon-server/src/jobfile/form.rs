@@ -87,6 +87,9 @@ pub struct JobFile {
     /// What is trained. Without `resources` the planner makes the job's shapes of it; with them it says whether they will do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train: Option<TrainFile>,
+    /// What makes the result an acceptable model: `{ metric = "eval_loss", op = "<=", value = 1.2, from = "probe" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept: Option<AcceptFile>,
 }
 
 impl JobFile {
@@ -100,6 +103,22 @@ impl JobFile {
         ];
         lists.into_iter().flatten()
     }
+}
+
+/// What makes a job's result an acceptable model.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptFile {
+    /// `loss` or `eval_loss`; else the name under which the trainer reports it.
+    pub metric: String,
+    /// `<=` or `>=`.
+    pub op: String,
+    /// The value to reach.
+    pub value: f64,
+    /// On what it is measured: `probe` (held-out rows, the mean over categories; the default for losses), `probe/CATEGORY`,
+    /// `train` (the mean loss of the last 64 steps) or `eval` (what the trainer reports by name; the default for all else).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 /// How urgent a job is.

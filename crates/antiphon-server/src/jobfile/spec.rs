@@ -6,6 +6,7 @@ use antiphon_types::{
     CheckpointSpec, Class, JobId, JobSpec, KeepSpec, Millis, RetrySpec, Role, Rung, Timestamp,
 };
 
+use super::accept::accept;
 use super::array::array;
 use super::data::{data, hang_after, rules};
 use super::estimate::estimate;
@@ -141,6 +142,7 @@ pub fn to_spec(file: &JobFile, context: &Context<'_>) -> Result<Made, JobFileErr
         plans: planned.plans,
         shrinks: file.shrink.unwrap_or(false),
         secrets,
+        accept: accept(file.accept.as_ref())?,
     };
     Ok(Made {
         spec,

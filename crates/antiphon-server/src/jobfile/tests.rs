@@ -451,3 +451,53 @@ fn wrong_ladders_and_shared_resources_are_refused() {
     assert!(wrong(&many).starts_with("[AP0108] `ladder`: there are 17 steps: the limit is 16"));
     assert!(wrong("[shared]\nlustre = -1").starts_with("[AP0202] `shared.lustre`:"));
 }
+
+#[test]
+fn an_accept_line_says_what_is_measured_and_on_what() {
+    let accept = |line: &str| {
+        let spec = spec(&file(&format!("accept = {line}"), "gpus = 1", ""));
+        let accept = spec.map(|spec| spec.accept.expect("it stands there"));
+        accept.map(|accept| format!("{accept} on {}", accept.from))
+    };
+    for (line, read) in [
+        (
+            r#"{ metric = "eval_loss", op = "<=", value = 1.2 }"#,
+            "eval_loss <= 1.2 on probe",
+        ),
+        (
+            r#"{ metric = "loss", op = "<=", value = 0.25, from = "probe/law" }"#,
+            "loss <= 0.25 on probe/law",
+        ),
+        (
+            r#"{ metric = "loss", op = "<=", value = 2, from = "train" }"#,
+            "loss <= 2 on train",
+        ),
+        (
+            r#"{ metric = "gsm8k", op = ">=", value = 0.71 }"#,
+            "gsm8k >= 0.71 on eval",
+        ),
+    ] {
+        assert_eq!(accept(line).unwrap(), read);
+    }
+    let wrong = |line: &str| accept(line).expect_err("it is wrong").what;
+    for (line, why) in [
+        (
+            r#"{ metric = "loss", op = "<", value = 1.0 }"#,
+            "`accept.op`: `<` compares nothing",
+        ),
+        (
+            r#"{ metric = "loss", op = "<=", value = 1e10 }"#,
+            "`accept.value`: 10000000000 cannot be reached",
+        ),
+        (
+            r#"{ metric = "loss", op = "<=", value = 1.0, from = "test" }"#,
+            "`accept.from`: nothing is measured on `test`",
+        ),
+        (
+            r#"{ metric = "gsm8k", op = ">=", value = 0.7, from = "probe" }"#,
+            "`accept.from`: on `probe` only losses are measured, not `gsm8k`",
+        ),
+    ] {
+        assert_eq!(wrong(line), why);
+    }
+}

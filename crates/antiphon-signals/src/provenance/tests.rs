@@ -63,7 +63,10 @@ fn run(
     said.into_iter()
         .filter_map(|finding| match finding {
             Finding::Diagnosis(diagnosis) => Some(*diagnosis),
-            Finding::Progress { .. } | Finding::Idle { .. } | Finding::Measured(_) => None,
+            Finding::Progress { .. }
+            | Finding::Idle { .. }
+            | Finding::Measured(_)
+            | Finding::Reached(_) => None,
         })
         .collect()
 }
@@ -86,7 +89,10 @@ fn losses(reports: &[(u32, u64, &'static str, Option<f64>)]) -> Vec<String> {
     let said = window.take_findings().into_iter();
     said.filter_map(|finding| match finding {
         Finding::Diagnosis(of) => Some(format!("{} {}: {:?}", of.subject, of.verdict, of.remedies)),
-        Finding::Progress { .. } | Finding::Idle { .. } | Finding::Measured(_) => None,
+        Finding::Progress { .. }
+        | Finding::Idle { .. }
+        | Finding::Measured(_)
+        | Finding::Reached(_) => None,
     })
     .collect()
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use antiphon_kernel::State;
 use antiphon_server::facts::{End, Fact, Facts, Loss, Spent};
 use antiphon_types::{
-    Action, AttemptId, Body, Class, Command, Diagnosis, Event, Finding, GpuTime, JobId, Millis,
-    NodeState, Observation, Timestamp, Verdict,
+    Action, AttemptId, Body, Class, Command, Event, Finding, GpuTime, JobId, Millis, NodeState,
+    Observation, Timestamp, Verdict,
 };
 use serde::Serialize;
 
@@ -32,9 +32,11 @@ pub(crate) struct Figures {
     pub(crate) device_utilization: Option<f64>,
     pub(crate) cost_usd: f64,
     pub(crate) cost_usd_per_completed_job: Option<f64>,
-    /// No job says what an acceptable model is.
+    /// What the jobs cost that say what an acceptable model is, over those that came to one; nothing where none did.
     pub(crate) cost_usd_per_acceptable_model: Option<f64>,
-    /// Median from the first launch of a job until its run was found flat or near its end, and what it had cost by then.
+    pub(crate) acceptable_models: usize,
+    /// Median from the first launch of a job until its `accept` line was met, or without one until its run was found flat or
+    /// near its end, and what it had cost by then.
     pub(crate) convergence_s: Option<f64>,
     pub(crate) convergence_usd: Option<f64>,
     pub(crate) converged: usize,
@@ -103,6 +105,8 @@ struct Run {
     figures: JobFigures,
     idle_gpu_hours: f64,
     converged: bool,
+    /// Whether the job says what an acceptable model is.
+    says_acceptable: bool,
 }
 
 pub(crate) struct Gatherer {
@@ -124,6 +128,8 @@ pub(crate) struct Gatherer {
     jobs: (u64, u64),
     /// Seconds and dollars.
     convergence: Vec<(f64, f64)>,
+    /// Jobs that met their `accept` line.
+    acceptable: usize,
 }
 
 impl Gatherer {
@@ -144,6 +150,7 @@ impl Gatherer {
             attempts: (0, 0),
             jobs: (0, 0),
             convergence: Vec::new(),
+            acceptable: 0,
         }
     }
 
@@ -211,21 +218,29 @@ impl Gatherer {
         }
     }
 
-    /// A run that was found flat or near its end has converged.
+    /// A run has converged when it has met its job's `accept` line; without one, when it is found flat or near its end.
     fn converged(&mut self, event: &Event) {
-        let Body::Finding(Finding::Diagnosis(found)) = &event.body else {
+        let Body::Finding(finding) = &event.body else {
             return;
         };
-        let Diagnosis {
-            attempt, verdict, ..
-        } = **found;
-        if !matches!(verdict, Verdict::Flat | Verdict::NearEnd)
-            || !self.is_counted(event.at, &self.team_of(attempt.job))
-        {
+        let attempt = finding.attempt();
+        let Some(job) = self.state.job(attempt.job) else {
+            return;
+        };
+        let accept = job.spec.accept.as_ref();
+        let converged = match finding {
+            Finding::Reached(reached) => {
+                accept.is_some_and(|accept| accept.is_met(reached.value_micro))
+            }
+            Finding::Diagnosis(found) => {
+                accept.is_none() && matches!(found.verdict, Verdict::Flat | Verdict::NearEnd)
+            }
+            Finding::Progress { .. } | Finding::Idle { .. } | Finding::Measured(_) => false,
+        };
+        if !converged || !self.is_counted(event.at, &job.spec.team) {
             return;
         }
-        let active = self.state.job(attempt.job);
-        let active = active.and_then(|job| job.state.active());
+        let active = job.state.active();
         let active = active.filter(|active| active.attempt == attempt);
         let Some((active, run)) = active.zip(self.runs.get_mut(&attempt.job)) else {
             return;
@@ -235,6 +250,7 @@ impl Gatherer {
         let usd = run.usd_before + rate * hours(now);
         if let Some(first) = run.first_launch.filter(|_| !run.converged) {
             run.converged = true;
+            self.acceptable += usize::from(run.says_acceptable);
             self.convergence
                 .push((hours(event.at.since(first)) * 3_600.0, usd));
         }
@@ -251,8 +267,10 @@ impl Gatherer {
                 let active = job.and_then(|job| job.state.active());
                 let gpus = active.map_or(0, |active| active.allocation.gpu_amount().thousandths());
                 self.busy.insert(attempt, gpus);
+                let says = job.is_some_and(|job| job.spec.accept.is_some());
                 let run = self.runs.entry(attempt.job).or_default();
                 run.first_launch.get_or_insert(at);
+                run.says_acceptable = says;
                 if self.is_counted(at, &self.team_of(attempt.job)) {
                     let queued = hours(queued) * 3_600.0;
                     self.delays.entry(class).or_default().push(queued);
@@ -369,6 +387,8 @@ impl Gatherer {
             gpu_hours: None,
         });
         let completed = self.jobs.0;
+        let models = self.runs.values().filter(|run| run.says_acceptable);
+        let usd_of_models: f64 = models.map(|run| run.figures.cost_usd).sum();
         let (seconds, dollars): (Vec<f64>, Vec<f64>) = self.convergence.iter().copied().unzip();
         let runs = self.runs.values().filter(|run| !run.figures.job.is_empty());
         let jobs = runs.clone().map(|run| run.figures.clone());
@@ -394,7 +414,9 @@ impl Gatherer {
             device_utilization: None,
             cost_usd,
             cost_usd_per_completed_job: (completed > 0).then(|| cost_usd / completed as f64),
-            cost_usd_per_acceptable_model: None,
+            cost_usd_per_acceptable_model: (self.acceptable > 0)
+                .then(|| usd_of_models / self.acceptable as f64),
+            acceptable_models: self.acceptable,
             convergence_s: quantile(seconds, 0.5),
             convergence_usd: quantile(dollars, 0.5),
             converged: self.convergence.len(),

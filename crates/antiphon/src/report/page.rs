@@ -115,6 +115,7 @@ fn summary(figures: &Figures) -> Vec<Vec<String>> {
             "cost of an acceptable model",
             dollars(figures.cost_usd_per_acceptable_model),
         ),
+        row("acceptable models", figures.acceptable_models.to_string()),
         row("runs that converged", figures.converged.to_string()),
         row(
             "time to convergence, median",

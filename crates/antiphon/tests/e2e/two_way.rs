@@ -226,3 +226,48 @@ fn provenance_draws_ancestors_and_siblings() {
     assert!(refused.contains("AP0508"), "{refused}");
     server.ok(&["cancel", "job-1"]);
 }
+
+#[test]
+fn a_job_says_whether_its_result_is_acceptable_and_at_which_step_it_became_so() {
+    let server = Server::start();
+    let head =
+        "accept = { metric = \"eval_loss\", op = \"<=\", value = 1.2 }\n[resources]\ngpus = 1";
+    server.submit("a", head, SCRIPT);
+    server.wait_for("job-1", "running");
+    let accept = || server.json(&["job", "job-1"])["accept"].clone();
+    assert_eq!(
+        accept()["sentence"],
+        "whether its result is acceptable is not measured yet: asked is eval_loss <= 1.2 on probe"
+    );
+    let mut trainer = Trainer::of(&server, "job-1");
+    trainer.send(&json!({"attach": {"step": 0}}));
+    let probe = |step: u64, law: f64, code: f64| {
+        json!({"signals": [
+            {"task": 0, "step": step, "category": "law", "probe_loss": law},
+            {"task": 0, "step": step, "category": "code", "probe_loss": code},
+            {"task": 0, "step": step + 1, "step_ms": 50, "loss": 0.5},
+        ]})
+    };
+    let told = |state: &'static str, step: u64| {
+        let is = || accept()["state"] == state && accept()["step"] == step;
+        wait("the accept line", is, || accept().to_string());
+        accept()["sentence"].as_str().unwrap().to_owned()
+    };
+    trainer.send(&probe(100, 1.0, 1.7));
+    assert_eq!(
+        told("not-yet", 100),
+        "its result is not acceptable yet: best eval_loss 1.35 at step 100, asked is eval_loss <= 1.2 on probe"
+    );
+    trainer.send(&probe(200, 0.9, 1.4));
+    let met =
+        "its result is acceptable: eval_loss 1.15 at step 200, asked is eval_loss <= 1.2 on probe";
+    assert_eq!(told("met", 200), met);
+    server.ok(&["cancel", "job-1"]);
+    server.wait_for("job-1", "canceled");
+    for command in ["job", "why"] {
+        let text = server.ok(&[command, "job-1"]);
+        assert!(text.contains(met), "{text}");
+    }
+    let report = server.json(&["report", "--since", "1h"]);
+    assert_eq!(report["acceptable_models"], 1, "{report}");
+}

@@ -45,6 +45,7 @@ impl World {
             "deadline" => Self::deadline,
             "rank" => Self::rank,
             "findings" => Self::findings,
+            "reached" => Self::reached,
             "directives" => Self::directives,
             "shards" => Self::shards,
             _ => return false,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use antiphon_kernel::{FindingRecord, FindingStage, Job, waits_for_approval};
+use antiphon_kernel::{FindingRecord, FindingStage, Job, ReachedRecord, waits_for_approval};
 use antiphon_types::*;
 
 use super::World;
@@ -77,6 +77,20 @@ impl World {
             attempt: self.attempt(self.id(job)),
             shards: BTreeMap::from([(name, origin)]),
         }));
+    }
+
+    /// How close a job has come to its `accept` line.
+    pub(super) fn reached(&self, job: &Job) -> Vec<String> {
+        let line = |known: &ReachedRecord| {
+            let met = if job.accepted().is_some() {
+                "met"
+            } else {
+                "not met"
+            };
+            let (value, step) = (Decimal(known.reached.value_micro), known.reached.step);
+            format!("{met}: {value} at step {step}")
+        };
+        job.reached.iter().map(line).collect()
     }
 
     /// Every finding of a job, and how far it has come.

@@ -99,6 +99,7 @@ impl World {
                 None => return false,
             },
             Some(("team", name)) => spec.team = name.into(),
+            Some(("accept", loss)) => spec.accept = Some(accept(loss)),
             Some(("priority", n)) => spec.priority = n.parse().unwrap(),
             Some(("deadline", at)) => spec.deadline = Some(time(at)),
             Some(("not-before", at)) => spec.not_before = Some(time(at)),
@@ -237,5 +238,16 @@ fn rung(text: &str) -> Rung {
         name: name.into(),
         environment: BTreeMap::from([told]),
         gpus,
+    }
+}
+
+/// A held-out loss that makes a model acceptable.
+fn accept(loss: &str) -> Accept {
+    let loss: f64 = loss.parse().unwrap();
+    Accept {
+        metric: "loss".into(),
+        from: AcceptFrom::Probe { category: None },
+        op: AcceptOp::AtMost,
+        value_micro: (loss * 1e6) as i64,
     }
 }

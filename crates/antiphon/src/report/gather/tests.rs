@@ -65,6 +65,16 @@ impl Writer {
     }
 
     fn submit(&mut self, hour: f64, name: &str, team: &str, gpus: u32) -> JobId {
+        self.submit_for(hour, name, (team, gpus), None)
+    }
+
+    fn submit_for(
+        &mut self,
+        hour: f64,
+        name: &str,
+        (team, gpus): (&str, u32),
+        accept: Option<Accept>,
+    ) -> JobId {
         let shape = Shape {
             gpus: GpuAmount::from_gpus(gpus),
             ..Shape::default()
@@ -81,6 +91,7 @@ impl Writer {
                 alternatives: Vec::new(),
             }],
             grace: Millis::from_secs(60),
+            accept,
             ..JobSpec::default()
         };
         let command = Command::Submit {
@@ -204,4 +215,47 @@ fn names_do_not_become_markup_and_the_page_loads_nothing() {
         "{html}"
     );
     assert!(html.contains("<svg") && html.contains("unknown"));
+}
+
+#[test]
+fn an_acceptable_model_costs_what_all_runs_cost_that_were_to_become_one() {
+    let accept = Accept {
+        metric: "loss".into(),
+        from: AcceptFrom::Probe { category: None },
+        op: AcceptOp::AtMost,
+        value_micro: 1_200_000,
+    };
+    let mut writer = Writer::new();
+    let mut run = |name, from, loss: f64| {
+        let job = writer.submit_for(from, name, ("rlhf", 4), Some(accept.clone()));
+        writer.start(from, job);
+        let attempt = writer.task(job).attempt;
+        let value_micro = (loss * 1e6) as i64;
+        let reached = Reached {
+            attempt,
+            step: 100,
+            value_micro,
+        };
+        writer.log(from + 0.5, Body::Finding(Finding::Reached(reached)));
+        // What is found of its curve says nothing of a job that says itself what is good enough.
+        let flat = Diagnosis {
+            attempt,
+            rule: Rule::Convergence,
+            subject: String::new(),
+            verdict: Verdict::Flat,
+            evidence: String::new(),
+            step: 200,
+            remedies: Vec::new(),
+        };
+        writer.log(from + 0.75, Body::Finding(Finding::Diagnosis(flat.into())));
+        writer.end(from + 1.0, job, 0);
+    };
+    run("good", 0.0, 1.1);
+    run("poor", 1.0, 1.3);
+    let figures = figures(&writer, 0.0, 3.0, None);
+    // Two runs of four GPUs for an hour at two dollars, of which one came to a model, half an hour in.
+    same(figures.cost_usd_per_acceptable_model.unwrap(), 16.0);
+    assert_eq!((figures.acceptable_models, figures.converged), (1, 1));
+    same(figures.convergence_s.unwrap(), 1_800.0);
+    same(figures.convergence_usd.unwrap(), 4.0);
 }
