@@ -48,7 +48,6 @@ use crate::event_loop::LoopHandle;
 use crate::forecasts::Forecasts;
 use crate::observe::Observed;
 use crate::over::Source;
-use crate::show::Subject;
 use crate::signal_plane::SignalPlane;
 use crate::throughput::Throughput;
 use crate::tokens::Tokens;
@@ -77,8 +76,6 @@ pub(crate) struct Shared {
     pub(crate) devices: DeviceBook,
     /// Whether `/metrics` is read without a token.
     pub(crate) metrics_open: bool,
-    /// What is simulated, where this is no server but the picture of one.
-    pub(crate) simulated: Option<Subject>,
 }
 
 impl Shared {
@@ -304,15 +301,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         handler,
     } in routes()
     {
-        let changes = method == Method::POST && !matches!(right, Right::Open | Right::See);
+        // What would act is not there at all where there is nothing to act with. Tokens are the server's own business.
         let acts = matches!(right, Right::Touch | Right::Operate | Right::Attempt);
-        let handler = if changes && shared.simulated.is_some() {
-            routing::post(simulated)
-        } else if acts && shared.observed().is_some() {
-            // What would act is not there at all: a server that only observes has nothing to act with.
-            routing::post(observed::refused)
-        } else {
-            handler
+        let handler = match &shared.source {
+            Source::Observes(_) if acts => routing::post(observed::refused),
+            Source::Shows(_) if acts => routing::post(simulated),
+            Source::Drives(_) | Source::Observes(_) | Source::Shows(_) => handler,
         };
         let handler = match right {
             // An operator may let every process of the machine read what Prometheus reads.

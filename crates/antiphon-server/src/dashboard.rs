@@ -39,7 +39,7 @@ pub(crate) struct Dashboard {
 pub(crate) async fn run(shared: Arc<Shared>) {
     tokio::join!(story::read(&shared), async {
         // The clock of a simulation is not this machine's.
-        if shared.simulated.is_none() {
+        if shared.source.shown().is_none() {
             history::sample(&shared).await;
         }
     });

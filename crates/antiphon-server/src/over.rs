@@ -21,6 +21,7 @@ use crate::executor::{Executor, chain};
 use crate::forecasts::Forecasts;
 use crate::observe::{self, Observed, Observing};
 use crate::recovery::ImageKeeper;
+use crate::show::Subject;
 use crate::start::StartError;
 use crate::tokens::Tokens;
 use crate::view::View;
@@ -47,6 +48,8 @@ pub enum Over {
 pub(crate) enum Source {
     Drives(Arc<dyn Backend>),
     Observes(Arc<Observed>),
+    /// A simulation, whose log somebody else writes: nothing is behind it.
+    Shows(Subject),
 }
 
 impl Source {
@@ -55,6 +58,7 @@ impl Source {
         match self {
             Self::Drives(backend) => backend.name(),
             Self::Observes(observed) => observed.scheduler(),
+            Self::Shows(_) => "simulated",
         }
     }
 
@@ -62,15 +66,23 @@ impl Source {
     pub(crate) const fn driven(&self) -> Option<&Arc<dyn Backend>> {
         match self {
             Self::Drives(backend) => Some(backend),
-            Self::Observes(_) => None,
+            Self::Observes(_) | Self::Shows(_) => None,
         }
     }
 
     /// What is seen of somebody else's cluster; nothing where it is antiphon's.
     pub(crate) const fn observed(&self) -> Option<&Arc<Observed>> {
         match self {
-            Self::Drives(_) => None,
+            Self::Drives(_) | Self::Shows(_) => None,
             Self::Observes(observed) => Some(observed),
+        }
+    }
+
+    /// What is simulated, where that is what is shown.
+    pub(crate) const fn shown(&self) -> Option<&Subject> {
+        match self {
+            Self::Drives(_) | Self::Observes(_) => None,
+            Self::Shows(subject) => Some(subject),
         }
     }
 }

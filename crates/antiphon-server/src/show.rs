@@ -1,8 +1,6 @@
 //! Shows a log that somebody else writes under virtual time: the same pages and the same API over a simulation. There is no
 //! loop behind it and no executor, so nothing can be asked for, and no clock of this machine is shown.
 
-mod nothing;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +23,6 @@ use crate::start::{StartError, leave_address, listen};
 use crate::throughput::Throughput;
 use crate::tokens::{Allowance, Tokens};
 use crate::view::View;
-use nothing::Nothing;
 
 /// What is shown, and where.
 #[derive(Debug)]
@@ -142,7 +139,10 @@ pub async fn show(config: ShowConfig) -> Result<Showing, StartError> {
         view: Arc::new(view),
         inputs: LoopHandle::to_nobody(),
         log: log.clone(),
-        source: Source::Drives(Arc::new(Nothing)),
+        source: Source::Shows(Subject {
+            title: config.title,
+            begins: config.begins,
+        }),
         tokens: Arc::new(tokens),
         signals: SignalPlane::default(),
         forecasts: Arc::new(Forecasts::default()),
@@ -153,10 +153,6 @@ pub async fn show(config: ShowConfig) -> Result<Showing, StartError> {
         throughput: Throughput::default(),
         devices: DeviceBook::default(),
         metrics_open: false,
-        simulated: Some(Subject {
-            title: config.title,
-            begins: config.begins,
-        }),
     });
     let forecasting = {
         let shared = shared.clone();

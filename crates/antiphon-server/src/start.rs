@@ -408,7 +408,6 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
         throughput: Throughput::default(),
         devices: DeviceBook::default(),
         metrics_open: config.metrics_open_to_loopback && address.ip().is_loopback(),
-        simulated: None,
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let watching = tokio::spawn(dashboard::run(shared.clone()));

@@ -18,6 +18,10 @@ use super::jobs::find_job;
 use super::observed;
 use super::problem::Fault;
 use crate::executor::chain;
+use crate::over::Source;
+
+/// What stands where the output of a job would that is simulated.
+const OF_SIMULATED: &[u8] = b"A simulated job prints nothing.\n";
 
 /// Bytes of one answer.
 const BYTES_MAX: u64 = 1 << 20;
@@ -47,19 +51,19 @@ pub(crate) async fn output(
 ) -> Result<impl IntoResponse, Fault> {
     let Query(query) = query?;
     let (task, ended) = choose(&shared, &caller, &job, &query)?;
-    let backend = shared.source.driven();
-    let backend = backend.ok_or_else(|| observed::refusal(&shared, "what jobs print"))?;
-    let offset = match query.tail {
-        None => query.offset,
-        Some(tail) => end(&**backend, &task)
+    let (offset, bytes) = match &shared.source {
+        Source::Drives(backend) => printed(&**backend, &task, &query)
             .await
-            .map_err(unreadable)?
-            .saturating_sub(tail),
+            .map_err(unreadable)?,
+        Source::Observes(_) => return Err(observed::refusal(&shared, "what jobs print")),
+        Source::Shows(_) => {
+            let from = usize::try_from(query.offset).unwrap_or(usize::MAX);
+            (
+                query.offset,
+                OF_SIMULATED.get(from..).unwrap_or_default().to_vec(),
+            )
+        }
     };
-    let bytes = backend
-        .output(&task, offset, BYTES_MAX)
-        .await
-        .map_err(unreadable)?;
     let next = offset + u64::try_from(bytes.len()).unwrap_or(0);
     let name = HeaderName::from_static;
     let headers = [
@@ -76,6 +80,19 @@ pub(crate) async fn output(
         ),
     ];
     Ok((headers, bytes))
+}
+
+/// From where on, and what a task's process has printed there.
+async fn printed(
+    backend: &dyn Backend,
+    task: &TaskId,
+    query: &OutputQuery,
+) -> Result<(u64, Vec<u8>), BackendError> {
+    let offset = match query.tail {
+        None => query.offset,
+        Some(tail) => end(backend, task).await?.saturating_sub(tail),
+    };
+    Ok((offset, backend.output(task, offset, BYTES_MAX).await?))
 }
 
 fn unreadable(error: BackendError) -> Fault {

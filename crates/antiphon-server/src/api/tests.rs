@@ -77,7 +77,6 @@ impl Server {
             throughput: Throughput::default(),
             devices: DeviceBook::default(),
             metrics_open: false,
-            simulated: None,
         });
         let app = router(shared.clone());
         Self {

@@ -47,7 +47,7 @@ impl Page {
         };
         let shared = look.shared;
         let time = shared.view.virtual_time();
-        if let (Some(subject), Some(time)) = (&shared.simulated, time) {
+        if let (Some(subject), Some(time)) = (shared.source.shown(), time) {
             rows.insert("simulation".into(), json(&subject.at(time)));
         }
         rows

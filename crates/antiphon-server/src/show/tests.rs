@@ -80,7 +80,7 @@ async fn a_simulation_is_shown_by_its_own_clock_and_cannot_be_changed() {
     assert_eq!(kept.seq(), Seq(2), "it is in the log, as on a server");
     assert_eq!(showing.log.last_seq().await.unwrap(), 2);
 
-    let subject = showing.shared.simulated.as_ref().unwrap();
+    let subject = showing.shared.source.shown().unwrap();
     assert_eq!(
         serde_json::to_value(subject.at(time)).unwrap(),
         json!({
