@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use antiphon_sim::trace::Format;
 use antiphon_sim::world::Knowledge;
-use antiphon_types::{GpuAmount, Millis};
+use antiphon_types::{Class, GpuAmount, Millis};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// The two-way scheduler for LLM post-training.
@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Release(JobsToChange),
     /// Make running jobs save a checkpoint and go back to their place in the queue
     Preempt(JobsToChange),
+    /// Give a job that waits another class; one that runs keeps its own until it waits again
+    Class(ClassArgs),
     /// Act on what a rule found, where that waits for a person
     Approve(ApproveArgs),
     /// Take back what a directive changed
@@ -675,6 +677,18 @@ pub(crate) struct LogsArgs {
     /// Task, like `trainer.0` [default: the first]
     #[arg(long, value_name = "TASK")]
     pub(crate) task: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClassArgs {
+    /// Id or name of a job
+    pub(crate) job: String,
+    /// Its class from now on
+    #[arg(value_parser = Class::ALL.map(Class::name))]
+    pub(crate) class: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

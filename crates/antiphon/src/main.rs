@@ -77,6 +77,7 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
         Command::Hold(args) => operate::on_jobs(&target, &args, operate::JobVerb::Hold),
         Command::Release(args) => operate::on_jobs(&target, &args, operate::JobVerb::Release),
         Command::Preempt(args) => operate::on_jobs(&target, &args, operate::JobVerb::Preempt),
+        Command::Class(args) => operate::class(&target, &args),
         Command::Approve(args) => steer::approve(&target, &args),
         Command::Undo(args) => steer::undo(&target, &args),
         Command::Direct(args) => steer::direct(&target, &args),

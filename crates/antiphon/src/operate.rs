@@ -6,7 +6,7 @@ use antiphon_server::api::model::CommandAccepted;
 use antiphon_types::{Millis, NoticeCause, UnitError};
 use serde_json::{Value, json};
 
-use crate::cli::{DrainArgs, Exit, JobsToChange, ReadArgs, ReasonArgs, Target};
+use crate::cli::{ClassArgs, DrainArgs, Exit, JobsToChange, ReadArgs, ReasonArgs, Target};
 use crate::client::{Client, escape, new_key};
 use crate::failure::Failure;
 use crate::queue;
@@ -91,6 +91,24 @@ pub(crate) fn on_jobs(
         render::json(&answers);
     }
     refused.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Gives a job another class.
+pub(crate) fn class(target: &Target, args: &ClassArgs) -> Result<ExitCode, Failure> {
+    let client = Client::new(target)?;
+    let path = format!("/v1/jobs/{}/class", escape(&args.job));
+    let body = json!({ "class": args.class });
+    let accepted: CommandAccepted = client.post(&path, &new_key(), &body)?;
+    if args.json {
+        render::json(&accepted);
+    } else {
+        let id = accepted.job.as_deref().unwrap_or(&args.job);
+        let class = &args.class;
+        say(&format!(
+            "{id} is {class} from now on; while it runs it keeps the class that it runs as"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Changes every member of arrays that is in a state for it, several at a time: they share a commit.

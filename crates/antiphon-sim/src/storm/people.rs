@@ -86,6 +86,10 @@ impl Storm {
                 directive: DirectiveId(self.draw.between(1, 6)),
             },
             7 => return self.trainer_asks(job),
+            8 => Command::SetClass {
+                job,
+                class: self.draw.pick(&Class::ALL).expect("there are classes"),
+            },
             _ => {
                 let held = self.jobs_where(|state| matches!(state, JobState::Held { .. }));
                 let job = self.draw.pick(&held).unwrap_or(job);

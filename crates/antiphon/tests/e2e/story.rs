@@ -278,3 +278,19 @@ fn a_job_that_ends_takes_every_process_of_its_own_with_it() {
     server.wait_for(&id, "canceled");
     assert!(marked().is_empty(), "{:?}", marked());
 }
+
+#[test]
+fn a_job_that_waits_is_given_another_class() {
+    let server = Server::start();
+    server.submit("a", "held = true\n[resources]\ngpus = 1", "true");
+    server.ok(&["class", "a", "production"]);
+    assert_eq!(server.job("job-1")["summary"]["class"], "production");
+    let refused = server.refused(&["class", "a", "urgent"]);
+    assert!(
+        refused.contains("service, production, standard, best-effort"),
+        "{refused}"
+    );
+    server.ok(&["cancel", "a"]);
+    let refused = server.refused(&["class", "job-1", "standard"]);
+    assert!(refused.starts_with("exit 3"), "{refused}");
+}
