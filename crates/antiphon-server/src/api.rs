@@ -34,10 +34,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use antiphon_store::Log;
 use antiphon_types::Timestamp;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::handler::Handler;
-use axum::http::{Method, StatusCode};
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Router, middleware, routing};
 use utoipa::OpenApi;
@@ -331,10 +331,18 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .layer(middleware::map_response(problem::in_one_form))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(shared)
+        .layer(middleware::map_response_with_state(shared.clone(), at))
 }
 
 /// Refuses what would change a simulation: it runs by itself, and nobody waits for an answer in it.
 async fn simulated() -> Fault {
+/// Says what time it is where an answer comes from, so that ages told from it need no clock that agrees.
+async fn at(State(shared): State<Arc<Shared>>, mut response: Response) -> Response {
+    let now = HeaderValue::from(shared.view.now().as_millis());
+    response.headers_mut().insert("antiphon-now", now);
+    response
+}
+
     Fault::new(
         StatusCode::CONFLICT,
         "AP0874",

@@ -12,7 +12,7 @@ use ureq::http::Response;
 
 use crate::cli::{Exit, Target};
 use crate::failure::Failure;
-use crate::render::say;
+use crate::render::{self, say};
 use crate::settings::{LISTEN, Settings};
 
 /// Answers larger than this are not antiphon's.
@@ -139,6 +139,9 @@ impl Client {
 
     fn read<T: DeserializeOwned>(&self, response: Response<ureq::Body>) -> Result<T, Failure> {
         let status = response.status();
+        if let Some(now) = response.headers().get("antiphon-now") {
+            render::go_by(now.to_str().ok().and_then(|now| now.parse().ok()));
+        }
         let mut body = response.into_body();
         let text = body
             .with_config()

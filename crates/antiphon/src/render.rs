@@ -1,6 +1,7 @@
 //! Tables and words for people. Standard output is data, standard error is talk; tables fit the terminal.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use antiphon_types::{GpuAmount, Millis};
@@ -128,7 +129,22 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
+/// How far the server's clock is ahead of this machine's, in milliseconds: ages are told by the clock that stamped them.
+static AHEAD: AtomicI64 = AtomicI64::new(0);
+
+/// Tells the time by the server's clock from now on, if it said what that shows.
+pub(crate) fn go_by(server_ms: Option<u64>) {
+    if let Some(ahead) = server_ms.and_then(|ms| ms.checked_signed_diff(own_ms())) {
+        AHEAD.store(ahead, Ordering::Relaxed);
+    }
+}
+
+/// The time by the clock of the server that answered last, else by this machine's.
 pub(crate) fn now_ms() -> u64 {
+    own_ms().saturating_add_signed(AHEAD.load(Ordering::Relaxed))
+}
+
+fn own_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
