@@ -147,3 +147,18 @@ fn a_subject_is_one_line() {
     message.text = "a\r\nBcc: everybody".into();
     assert_eq!(message.subject(), "a  Bcc: everybody");
 }
+
+/// Posting over https once ended in a panic, since nobody had said who does the cryptography.
+#[test]
+fn a_receiver_that_breaks_a_handshake_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hook = Webhook {
+        url: format!("https://{}/", listener.local_addr().unwrap()),
+        secret: None,
+        on: Occasion::ALL.to_vec(),
+    };
+    std::thread::spawn(move || drop(listener.accept()));
+    let message = Message::of(&State::default(), &fact()).unwrap();
+    let failed = post(&hook, &message).expect_err("nobody speaks TLS there");
+    assert!(failed.again, "{}", failed.why);
+}
