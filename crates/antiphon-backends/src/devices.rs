@@ -25,6 +25,8 @@ pub struct DeviceReading {
     pub throttled: Vec<&'static str>,
     /// Memory errors that could not be corrected, since the driver was loaded.
     pub ecc_errors: Option<u64>,
+    /// The last error that the driver told by number (XID), if it told one.
+    pub xid: Option<u32>,
 }
 
 /// Whatever can be asked about the GPUs of this machine.

@@ -49,6 +49,7 @@ use crate::forecasts::Forecasts;
 use crate::observe::Observed;
 use crate::over::Source;
 use crate::signal_plane::SignalPlane;
+use crate::spans;
 use crate::throughput::Throughput;
 use crate::tokens::Tokens;
 use crate::view::View;
@@ -296,9 +297,9 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let mut router = Router::new();
     for Route {
         right,
-        method,
         path,
         handler,
+        ..
     } in routes()
     {
         // What would act is not there at all where there is nothing to act with. Tokens are the server's own business.
@@ -317,7 +318,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
                 handler.route_layer(asked)
             }
         };
-        router = router.route(path, handler);
+        let within = move |request, next| spans::request(path, request, next);
+        router = router.route(path, handler.layer(middleware::from_fn(within)));
     }
     router
         .fallback(|| async {
@@ -329,13 +331,11 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
             )
         })
         .layer(middleware::map_response(problem::in_one_form))
+        .layer(middleware::map_response_with_state(shared.clone(), at))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(shared)
-        .layer(middleware::map_response_with_state(shared.clone(), at))
 }
 
-/// Refuses what would change a simulation: it runs by itself, and nobody waits for an answer in it.
-async fn simulated() -> Fault {
 /// Says what time it is where an answer comes from, so that ages told from it need no clock that agrees.
 async fn at(State(shared): State<Arc<Shared>>, mut response: Response) -> Response {
     let now = HeaderValue::from(shared.view.now().as_millis());
@@ -343,6 +343,8 @@ async fn at(State(shared): State<Arc<Shared>>, mut response: Response) -> Respon
     response
 }
 
+/// Refuses what would change a simulation: it runs by itself, and nobody waits for an answer in it.
+async fn simulated() -> Fault {
     Fault::new(
         StatusCode::CONFLICT,
         "AP0874",

@@ -1,15 +1,24 @@
 //! What GPUs measured last, and whose they are: read beside everything else, and kept in memory only. No decision looks here.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use antiphon_backends::{Backend, DeviceReading};
 use antiphon_kernel::State;
 use antiphon_types::{JobId, NodeName};
 
-/// The newest readings.
+pub use exporters::Exporters;
+pub(crate) use exporters::{Asking, EVERY};
+
+mod dcgm;
+mod exporters;
+
+/// The newest readings, by who took them.
 #[derive(Default)]
-pub(crate) struct DeviceBook(Mutex<Vec<DeviceReading>>);
+pub(crate) struct DeviceBook {
+    backend: Mutex<Vec<DeviceReading>>,
+    exporters: Mutex<Vec<DeviceReading>>,
+}
 
 /// What the GPUs of one type measure together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -22,22 +31,47 @@ pub(crate) struct TypeReading {
     pub(crate) ecc_errors: u64,
 }
 
+impl TypeReading {
+    /// Both together.
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self {
+            measured: self.measured + other.measured,
+            percent: self.percent + other.percent,
+            throttled: self.throttled + other.throttled,
+            ecc_errors: self.ecc_errors.saturating_add(other.ecc_errors),
+        }
+    }
+}
+
 impl DeviceBook {
     /// With these readings.
     #[cfg(test)]
     pub(crate) fn of(readings: Vec<DeviceReading>) -> Self {
-        Self(Mutex::new(readings))
+        Self {
+            backend: Mutex::new(readings),
+            ..Self::default()
+        }
     }
 
     /// Asks the backend anew.
     pub(crate) async fn look(&self, backend: &dyn Backend) {
-        let readings = backend.devices().await;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = readings;
+        *lock(&self.backend) = backend.devices().await;
     }
 
+    /// Takes in what exporters say.
+    pub(crate) fn exported(&self, readings: Vec<DeviceReading>) {
+        *lock(&self.exporters) = readings;
+    }
+
+    /// Of each GPU the backend's reading, else its exporter's.
     pub(crate) fn newest(&self) -> Vec<DeviceReading> {
-        let readings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        readings.clone()
+        let place = |reading: &DeviceReading| (reading.node.clone(), reading.gpu);
+        let mut newest = BTreeMap::new();
+        for readings in [&self.exporters, &self.backend] {
+            let readings = lock(readings).clone().into_iter();
+            newest.extend(readings.map(|reading| (place(&reading), reading)));
+        }
+        newest.into_values().collect()
     }
 
     /// The readings by GPU type.
@@ -57,6 +91,10 @@ impl DeviceBook {
         }
         types
     }
+}
+
+fn lock(readings: &Mutex<Vec<DeviceReading>>) -> MutexGuard<'_, Vec<DeviceReading>> {
+    readings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The job that holds a GPU, if one does alone.
@@ -86,6 +124,7 @@ mod tests {
             power_mw: None,
             throttled,
             ecc_errors: Some(2),
+            xid: None,
         }
     }
 

@@ -14,8 +14,10 @@ use antiphon_types::{
     Observation, Rejection, Seq, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
+use tracing::{Instrument as _, Span};
 
 use crate::recovery::ImageKeeper;
+use crate::spans;
 use crate::view::View;
 
 /// Inputs taken into one commit: bounds how long the first of them waits for its answer.
@@ -190,7 +192,7 @@ impl EventLoop {
         if calls.is_ok_and(|decision| !decision.actions.is_empty()) {
             self.wake_at = Some(self.now());
         }
-        self.turn(Vec::new()).await?;
+        self.turn(Vec::new()).instrument(spans::turn(0)).await?;
         let mut inputs = Vec::new();
         loop {
             let now = self.now();
@@ -203,7 +205,9 @@ impl EventLoop {
                 }
                 () = sleep(timer) => (),
             }
-            self.turn(std::mem::take(&mut inputs)).await?;
+            let span = spans::turn(inputs.len());
+            let turn = self.turn(std::mem::take(&mut inputs));
+            turn.instrument(span).await?;
             if self.finished {
                 return self.images.finish(self.state).await;
             }
@@ -230,8 +234,12 @@ impl EventLoop {
             return Ok(());
         }
         let entries = turn.events.iter().map(encode).collect();
+        let span = Span::current();
+        span.record("events", turn.events.len());
+        span.record("seq", self.state.seq().0);
         let began = Instant::now();
-        self.log.append(self.fence, entries).await?;
+        let commit = self.log.append(self.fence, entries);
+        commit.instrument(spans::commit(turn.events.len())).await?;
         self.view.metrics().commit(began.elapsed());
         self.view.commit(turn.events);
         turn.answers.into_iter().for_each(|answer| answer());
@@ -355,12 +363,17 @@ impl EventLoop {
         let mut actions = Vec::new();
         for _ in 0..CYCLES_MAX {
             let decide = self.decide;
+            let span = spans::cycle().entered();
             let began = Instant::now();
             let decided = caught(|| {
                 let decision = decide(&self.state);
                 check::decision(&self.state, &decision).map(|()| decision)
             });
             self.view.metrics().cycle(began.elapsed());
+            if let Ok(Ok(decision)) = &decided {
+                span.record("actions", decision.actions.len());
+            }
+            drop(span);
             match decided.and_then(|checked| checked) {
                 Ok(decision) => {
                     self.wake_at = decision.wake_at;

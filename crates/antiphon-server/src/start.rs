@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::{Shared, now, router};
 use crate::dashboard::{self, Dashboard};
-use crate::devices::DeviceBook;
+use crate::devices::{Asking, DeviceBook, EVERY, Exporters};
 use crate::event_loop::{LoopHandle, Refused};
 use crate::executor::chain;
 use crate::forecasts::Forecasts;
@@ -61,6 +61,8 @@ pub struct ServerConfig {
     pub metrics_open_to_loopback: bool,
     /// Who is told what happens.
     pub notify: NotifyConfig,
+    /// Where DCGM exporters answer, if they are to be asked.
+    pub exporters: Option<Exporters>,
     /// The teams; without any, every name is one.
     pub teams: Vec<TeamSpec>,
     /// The cluster.
@@ -411,6 +413,9 @@ pub async fn start(config: ServerConfig) -> Result<Started, StartError> {
     });
     let ticking = tokio::spawn(tick(shared.clone()));
     let watching = tokio::spawn(dashboard::run(shared.clone()));
+    if let Some(exporters) = config.exporters {
+        beside.push(tokio::spawn(measure(shared.clone(), exporters)));
+    }
     beside.extend([notifying, forecasting, ticking, watching]);
     let app = router(shared);
     let tls = certificate.as_ref().map(|shown| Arc::new(shown.config()));
@@ -507,6 +512,23 @@ async fn tick(shared: Arc<Shared>) {
         if let Some(backend) = shared.source.driven() {
             shared.devices.look(&**backend).await;
         }
+    }
+}
+
+/// Asks DCGM exporters what GPUs measure, apart from all else: they may be slow.
+async fn measure(shared: Arc<Shared>, exporters: Exporters) {
+    let mut asking = Asking::new(exporters);
+    let mut interval = tokio::time::interval(EVERY);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let nodes: Vec<_> = {
+            let state = shared.view.state();
+            let with_gpus = state.nodes().filter(|node| node.spec.gpus > 0);
+            with_gpus.map(|node| node.spec.name.clone()).collect()
+        };
+        let readings = asking.look(&nodes).await;
+        shared.devices.exported(readings);
     }
 }
 

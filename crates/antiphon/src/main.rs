@@ -18,6 +18,7 @@ mod simulate;
 mod steer;
 mod storm;
 mod submit;
+mod telemetry;
 mod token;
 mod top;
 mod training;
@@ -76,8 +77,8 @@ fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
         Command::Cancel(args) => operate::on_jobs(&target, &args, operate::JobVerb::Cancel),
         Command::Hold(args) => operate::on_jobs(&target, &args, operate::JobVerb::Hold),
         Command::Release(args) => operate::on_jobs(&target, &args, operate::JobVerb::Release),
-        Command::Preempt(args) => operate::on_jobs(&target, &args, operate::JobVerb::Preempt),
         Command::Class(args) => operate::class(&target, &args),
+        Command::Preempt(args) => operate::on_jobs(&target, &args, operate::JobVerb::Preempt),
         Command::Approve(args) => steer::approve(&target, &args),
         Command::Undo(args) => steer::undo(&target, &args),
         Command::Direct(args) => steer::direct(&target, &args),

@@ -4,11 +4,11 @@ mod notify;
 pub(crate) mod slurm;
 mod team;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use antiphon_server::{Limits, NotifyConfig, TlsFiles};
+use antiphon_server::{Exporters, Limits, NotifyConfig, TlsFiles};
 use antiphon_types::{GatePolicy, Policy, TeamSpec};
 use serde::Deserialize;
 
@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     policy: Policy,
     gate: GatePolicy,
     metrics: MetricsFile,
+    telemetry: TelemetryFile,
+    dcgm: Option<DcgmFile>,
     webhook: Vec<notify::WebhookFile>,
     mail: Vec<notify::MailFile>,
     team: Vec<team::TeamFile>,
@@ -52,6 +54,22 @@ pub(crate) struct Settings {
 #[serde(deny_unknown_fields, default)]
 struct MetricsFile {
     open_to_loopback: bool,
+}
+
+/// `[telemetry]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TelemetryFile {
+    otlp: Option<String>,
+}
+
+/// `[dcgm]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DcgmFile {
+    url: String,
+    #[serde(default)]
+    hosts: BTreeMap<String, String>,
 }
 
 /// `[backend.*]`.
@@ -226,6 +244,35 @@ impl Settings {
                 .why(why)
                 .help("correct `[[webhook]]` or `[[mail]]` in `antiphon.toml`")
         })
+    }
+
+    /// Where DCGM exporters answer.
+    pub(crate) fn exporters(&self) -> Result<Option<Exporters>, Failure> {
+        let Some(DcgmFile { url, hosts }) = &self.dcgm else {
+            return Ok(None);
+        };
+        if !(url.starts_with("http://") || url.starts_with("https://")) {
+            let what = "the configuration names exporters that cannot be asked";
+            return Err(Failure::new(Exit::Usage, "AP0876", what)
+                .why(format!("`url` of `[dcgm]` is `{url}`"))
+                .help(
+                    "give one like `http://{node}:9400/metrics`; `{node}` stands for each node",
+                ));
+        }
+        Ok(Some(Exporters {
+            url: url.clone(),
+            hosts: hosts.clone(),
+        }))
+    }
+
+    /// Where spans are posted, if anywhere: the standard variables, then the file.
+    pub(crate) fn traces_to(&self) -> Option<String> {
+        let said = |name| std::env::var(name).ok().filter(|url| !url.is_empty());
+        if let Some(exactly) = said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+            return Some(exactly);
+        }
+        let base = said("OTEL_EXPORTER_OTLP_ENDPOINT").or_else(|| self.telemetry.otlp.clone())?;
+        Some(format!("{}/v1/traces", base.trim_end_matches('/')))
     }
 
     pub(crate) fn teams(&self) -> Vec<TeamSpec> {

@@ -18,6 +18,7 @@ use crate::cluster_file;
 use crate::failure::{Failure, causes};
 use crate::render::{print, say};
 use crate::settings::{self, Settings};
+use crate::telemetry;
 
 /// Supervises a task: the one in this directory, or the one of this role that Slurm has started here.
 pub(crate) fn supervise(dir: &Path, role: Option<&str>) -> ExitCode {
@@ -104,7 +105,7 @@ pub(crate) fn stay(
     offer: impl Future<Output = Result<Offer, Failure>>,
 ) -> Result<ExitCode, Failure> {
     let state_dir = settings.state_dir(target)?;
-    trace();
+    let _telemetry = telemetry::start(settings.traces_to())?;
     std::panic::set_hook(Box::new(|panic| {
         // A bug that the server catches is told by it; the place is what it cannot know.
         tracing::error!("{panic}");
@@ -137,6 +138,7 @@ pub(crate) fn stay(
                 gate: settings.gate(),
                 metrics_open_to_loopback: settings.metrics_open(),
                 notify: settings.notify()?,
+                exporters: settings.exporters()?,
                 teams,
                 user: user(),
             };
@@ -321,17 +323,6 @@ fn stop() -> Result<impl Future<Output = ()>, Failure> {
             _ = terminate.recv() => (),
         }
     })
-}
-
-fn trace() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ANTIPHON_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,antiphon_server=info"));
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(color)
-        .init();
 }
 
 /// Replays a log from its first event.

@@ -56,5 +56,7 @@ fn reading(node: &NodeName, gpu: u32, device: &Device<'_>) -> DeviceReading {
             .map(|(_, name)| name)
             .collect(),
         ecc_errors: errors.ok(),
+        // The driver hands these out as events, which only who waits for them gets.
+        xid: None,
     }
 }

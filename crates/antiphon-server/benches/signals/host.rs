@@ -136,6 +136,7 @@ pub(crate) fn serve(dir: &Path, jobs: u32, tasks: u32) -> Result<()> {
             state_dir: dir.to_owned(),
             gate: antiphon_types::GatePolicy::default(),
             metrics_open_to_loopback: false,
+            exporters: None,
             notify: antiphon_server::NotifyConfig::default(),
             policy: Policy::default(),
             teams: Vec::new(),

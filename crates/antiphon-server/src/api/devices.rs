@@ -26,6 +26,7 @@ pub(crate) async fn devices(State(shared): State<Arc<Shared>>) -> Json<DeviceLis
         power_mw: reading.power_mw,
         throttled: reading.throttled.into_iter().map(Into::into).collect(),
         ecc_errors: reading.ecc_errors,
+        xid: reading.xid,
     };
     let devices = shared.devices.newest().into_iter().map(view).collect();
     Json(DeviceList { devices })

@@ -226,6 +226,9 @@ pub struct DeviceView {
     pub throttled: Vec<String>,
     /// Memory errors that could not be corrected, since the driver was loaded.
     pub ecc_errors: Option<u64>,
+    /// The last error that the driver told by number (XID), if it told one.
+    #[serde(default)]
+    pub xid: Option<u32>,
 }
 
 /// What the log stands for at one place.

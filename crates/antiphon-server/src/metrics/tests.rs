@@ -104,6 +104,7 @@ fn measured() -> DeviceBook {
         power_mw: None,
         throttled: vec!["heat"],
         ecc_errors: None,
+        xid: None,
     }])
 }
 

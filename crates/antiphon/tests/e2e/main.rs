@@ -22,5 +22,6 @@ mod replay;
 mod server;
 mod slurm;
 mod story;
+mod telemetry;
 mod two_way;
 mod why;

@@ -45,6 +45,11 @@ impl Server {
         Self::start_as("up", "", options, None)
     }
 
+    /// A running server over this machine, with this configuration.
+    pub(crate) fn up_with(configuration: &str) -> Self {
+        Self::start_as("up", configuration, &[], None)
+    }
+
     /// A running server over a cluster, with this configuration.
     pub(crate) fn serve(configuration: &str, options: &[&str]) -> Self {
         Self::start_as("serve", configuration, options, None)
