@@ -30,7 +30,8 @@ KEPT = {
 
 def people(world: World) -> str:
     """Lets some teams work, and returns the job to look at closely."""
-    main = world.train("sft-llama-8b", "rlhf", "best-effort", 8, 900)
+    accept = '{ metric = "loss", op = "<=", value = 1.35, from = "train" }'
+    main = world.train("sft-llama-8b", "rlhf", "best-effort", 8, 900, accept=accept)
     world.sleep("serve-judge", "eval", "service", 8, 3600, **H100)
     world.sleep("grpo-70b", "rlhf", "production", 64, 3000, estimate='"50m"', **H100)
     world.sleep("sft-mixtral", "sft", "production", 56, 5400, estimate='"90m"', **H100)

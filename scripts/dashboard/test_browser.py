@@ -284,10 +284,10 @@ class Dashboard(unittest.TestCase):
         self.addCleanup(page.close)
         page.goto(self.world.url)
         page.get_by_label("Token").fill("wrong")
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("alert").locator("visible=true").first).to_contain_text("token")
         page.get_by_label("Token").fill(self.world.token)
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Sign in").click()
         expect(page.locator("main h1").first).to_have_text("Now")
         self.assertNotIn(self.world.token, page.url)
 

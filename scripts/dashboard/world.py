@@ -191,7 +191,7 @@ class World:
     def submit(self, name: str, team: str, job_class: str, gpus: int, command: list[str], **more: str) -> str:
         """Submits a job and returns its id."""
         lines = [f"name = {json.dumps(name)}", f'team = "{team}"', f'class = "{job_class}"']
-        lines += [f"{key} = {value}" for key, value in more.items() if key in ("after", "estimate")]
+        lines += [f"{key} = {value}" for key, value in more.items() if key in ("after", "estimate", "accept")]
         lines += ["[resources]", f"gpus = {gpus}"]
         lines += [
             f"{key} = {value}"
@@ -212,12 +212,12 @@ class World:
         text = f"echo {name} begins; for i in $(seq {seconds // 10}); do echo step $i; sleep 10; done"
         return self.submit(name, team, job_class, gpus, ["sh", "-c", text], **more)
 
-    def train(self, name: str, team: str, job_class: str, gpus: int, steps: int, seed: int = 0) -> str:
+    def train(self, name: str, team: str, job_class: str, gpus: int, steps: int, seed: int = 0, **more: str) -> str:
         """Submits a real trainer, which has one shard of noise."""
         losses = str(self.directory / f"{name}.losses.jsonl")
         command = [sys.executable, str(QUICKSTART), "--steps", str(steps), "--seed", str(seed), "--losses", losses]
         checkpoint = str(self.directory / "checkpoints" / name)
-        return self.submit(name, team, job_class, gpus, command, checkpoint=checkpoint, rules='shard = "auto"', **H100)
+        return self.submit(name, team, job_class, gpus, command, checkpoint=checkpoint, rules='shard = "auto"', **H100, **more)
 
     def hostile(self) -> str:
         """Submits a job whose output and shards try to become markup."""

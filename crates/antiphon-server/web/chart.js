@@ -4,6 +4,8 @@ import { csv, h, panel, put, s } from "./dom.js";
 import { figure, shortTime, time } from "./format.js";
 
 export const COLORS = ["var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"];
+/** A team's color is its place among the shown by name: the same on every page, and while numbers change. */
+export const teamColors = (names) => new Map([...names].sort((a, b) => a.localeCompare(b)).map((name, index) => [name, COLORS[index % COLORS.length]]));
 /** Lines are told apart by their dashes as well. */
 export const DASHES = ["", "6 3", "2 2", "8 3 2 3", "1 3", "10 4", "4 1", "3 5"];
 

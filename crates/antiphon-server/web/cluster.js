@@ -1,7 +1,7 @@
 // Cluster: every GPU as a cell on one canvas, in the network's order; the same as a table.
 
 import { kind, live } from "./api.js";
-import { COLORS } from "./chart.js";
+import { COLORS, teamColors } from "./chart.js";
 import { csv, empty, h, problem, put, skeleton, tip, token } from "./dom.js";
 import { at, count, gpus, jobLink, plural } from "./format.js";
 
@@ -93,9 +93,8 @@ export function open(main) {
         if (job) held.set(job.team, (held.get(job.team) || 0) + 1);
       }
     }
-    // By name among the first eight: colors stay while numbers change.
-    const largest = [...held].sort((a, b) => b[1] - a[1]).slice(0, COLORS.length).sort((a, b) => a[0].localeCompare(b[0]));
-    return { held, colors: new Map(largest.map(([name], index) => [name, COLORS[index]])) };
+    const largest = [...held].sort((a, b) => b[1] - a[1]).slice(0, COLORS.length);
+    return { held, colors: teamColors(largest.map(([name]) => name)) };
   }
 
   const used = (node) => node.cells.filter((cell) => cell).length;
@@ -111,7 +110,8 @@ export function open(main) {
   /** A cell's color: null for an empty one. */
   function paintOf(colors) {
     const free = ["var(--c2)", "var(--c4)", "var(--c1)"];
-    return (node, cell) => {
+    const busy = (percent) => (percent < 10 ? "var(--bad)" : percent < 50 ? "var(--c1)" : "var(--c2)");
+    return (node, cell, gpu) => {
       if (mode === "free") {
         const left = node.cells.length - used(node);
         if (!cell) return null;
@@ -120,7 +120,10 @@ export function open(main) {
       if (!cell) return null;
       const job = jobs.get(cell);
       if (mode === "job") return COLORS[cell % COLORS.length];
-      if (mode === "use") return job && job.idle_percent !== undefined ? (job.idle_percent < 10 ? "var(--bad)" : "var(--c1)") : "var(--line-2)";
+      if (mode === "use") {
+        const percent = node.devices?.[gpu]?.use_percent ?? job?.idle_percent;
+        return percent === undefined ? "var(--line-2)" : busy(percent);
+      }
       return (job && colors.get(job.team)) || "var(--ink-3)";
     };
   }
@@ -214,7 +217,7 @@ export function open(main) {
       }
       node.cells.forEach((cell, index) => {
         const x = box.x + index * (size + gap);
-        const fill = of(node, cell);
+        const fill = of(node, cell, index);
         const job = jobs.get(cell);
         pen.globalAlpha = dim || (only && (!job || job.team !== only)) ? 0.18 : 1;
         if (fill) {
@@ -258,7 +261,7 @@ export function open(main) {
       const others = [...held].filter(([name]) => !colors.has(name)).reduce((sum, [, n]) => sum + n, 0);
       if (others) parts.push(h("span", null, square("var(--ink-3)"), "other teams", h("b", null, count(others))));
     } else if (mode === "job") parts.push(h("span", null, plural(jobs.size, "job"), ", a color each in turn"));
-    else if (mode === "use") parts.push(h("span", null, square("var(--bad)"), "under 10 % busy"), h("span", null, square("var(--c1)"), "idle by its trainer's word"), h("span", null, square("var(--line-2)"), "not measured"));
+    else if (mode === "use") parts.push(h("span", null, square("var(--bad)"), "held and under 10 % busy"), h("span", null, square("var(--c1)"), "10 to 50 %"), h("span", null, square("var(--c2)"), "over 50 %"), h("span", null, square("var(--line-2)"), "not measured"));
     else parts.push(h("span", null, square("var(--c0)"), "node is full"), h("span", null, square("var(--c4)"), "less than half is free"), h("span", null, square("var(--c1)"), "more than half is free: a gang may not fit"));
     parts.push(h("span", null, h("i", { class: "sw", style: { "border-color": "var(--ink-3)" } }), "idle"));
     for (const [, text, form] of LOOKS) parts.push(h("span", null, signSquare(form), text));
@@ -311,7 +314,11 @@ export function open(main) {
     else if (node.held_for) lines.push(`held back for ${jobs.get(node.held_for)?.name || ""} (job-${node.held_for})`);
     else lines.push(node.state === "ready" ? "idle" : node.state);
     if (node.shared && node.shared[gpu]) lines.push(`shared by ${node.shared[gpu].map((id) => `job-${id}`).join(", ")}`);
-    if (job && job.idle_percent !== undefined) lines.push(`its GPUs are ${job.idle_percent} % busy`);
+    const device = node.devices?.[gpu];
+    if (device) lines.push([device.use_percent === undefined ? "" : `about ${device.use_percent} % busy`, device.temperature_c === undefined ? "" : `${device.temperature_c} °C`].filter(Boolean).join(", "));
+    else if (job && job.idle_percent !== undefined) lines.push(`its GPUs are ${job.idle_percent} % busy`);
+    if (device?.held_down) lines.push(`its clocks are held down: ${device.held_down.join(", ")}`);
+    if (device?.xid) lines.push(`the driver's last error: XID ${device.xid}`);
     if (node.reason) lines.push(`${node.state}: ${node.reason}`);
     return lines.join("\n");
   }

@@ -52,8 +52,8 @@ export const empty = (title, text) => h("div", { class: "empty" }, h("b", null, 
 
 export const problem = (error) =>
   h("div", { class: "problem", role: "alert" },
-    h("b", null, error.detail || "The page could not be loaded"),
-    h("p", null, error.help || error.message || "", error.code ? h("span", { class: "muted" }, ` ${error.code}`) : null));
+    h("b", null, ticked(error.detail || "The page could not be loaded")),
+    h("p", null, ticked(error.help || error.message || ""), error.code ? h("span", { class: "muted" }, ` ${error.code}`) : null));
 
 export const skeleton = () => h("div", { class: "stack", "aria-busy": "true" }, h("span", { class: "sr" }, "Loading"), h("div", { class: "skeleton" }), h("div", { class: "skeleton" }));
 

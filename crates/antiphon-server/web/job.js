@@ -9,6 +9,8 @@ import { asRows, curvesOf, draw as drawPicture } from "./picture.js";
 const RANGES = [["all", "Whole life", 0], ["day", "Day", 86400000], ["hour", "Hour", 3600000], ["ten", "10 min", 600000]];
 const OUTPUT_KEPT = 131072;
 const TASKS_SHOWN = 24;
+/** Columns of numbers, which stand to the right under their names. */
+const NUMBERS = new Set(["Step", "Recent loss", "Samples", "Done again"]);
 const ended = (name) => ["succeeded", "failed", "canceled"].includes(name);
 
 /** Opens the page; returns what closes it. */
@@ -164,7 +166,9 @@ export function open(main, place) {
     if (!accept) return null;
     const known = accept.value === null ? "nothing measured" : `${accept.state === "met" ? "" : "best "}${figure(accept.value)} at step ${count(accept.step)}`;
     const [kind, words] = { met: ["good", "✓ met"], "not-yet": ["muted", "not yet"], "not-met": ["bad", "✕ not met"] }[accept.state];
-    return fact("Acceptable", h("span", { class: kind, title: accept.sentence }, words), `${known}, asked ${accept.line} on ${accept.from}`);
+    const row = fact("Acceptable", h("span", { class: kind, title: accept.sentence }, words), `${known}, asked ${accept.line} on ${accept.from}`);
+    row.style.gridColumn = "span 2";
+    return row;
   }
 
   /** What it could ask for instead, where it holds far more than it uses: a sentence, over the whole width. */
@@ -190,13 +194,13 @@ export function open(main, place) {
 
   function tablesOf(detail) {
     const table = (title, list, columns, line) => (list.length ? panel(`${title} (${count(list.length)})`, csv(`${id}-${title.toLowerCase()}`, () => [Object.keys(list[0]), ...list.map((row) => Object.values(row).map((value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : value)))]),
-      h("div", { class: "flush scroll" }, h("table", { class: "cards" }, h("thead", null, h("tr", null, columns.map((name) => h("th", null, name)))), h("tbody", null, list.map(line))))) : null);
+      h("div", { class: "flush scroll" }, h("table", { class: "cards" }, h("thead", null, h("tr", null, columns.map((name) => h("th", { class: NUMBERS.has(name) ? "num" : null }, name)))), h("tbody", null, list.map(line))))) : null);
     const list = (name) => kind(rows, `${name}/`).map(([, entry]) => entry);
     const cell = (text, extra) => h("td", extra, text);
     return [
       table("Findings", list("finding"), ["Rule", "Of", "Verdict", "Evidence", "Step", "What became of it"], (one) => h("tr", null, cell(one.rule), cell(one.subject || h("span", { class: "muted" }, "the run")), cell(h("b", null, one.verdict)), cell(one.evidence, { class: "reason" }), cell(count(one.step), { class: "num inline", "data-l": "step" }),
-        h("td", { class: "reason" }, one.stage, one.remedies.length ? h("div", { class: "jobid" }, `would help: ${one.remedies.join("; ")}`) : null, one.stage === "waits for approval" && !simulated() ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/approve`, { rule: one.rule, subject: one.subject }) } }, "Approve") : null))),
-      table("Directives", list("directive"), ["#", "Do", "Because", "When", "Answer", ""], (one) => h("tr", null, cell(`#${one.id}`), cell(h("span", { class: "mono" }, one.do)), cell(one.reason, { class: "reason" }), cell(at(one.at_ms)), cell(one.answer || h("span", { class: "muted" }, "none yet"), { class: "reason" }),
+        h("td", { class: "reason" }, ticked(one.stage), one.remedies.length ? h("div", { class: "jobid" }, `would help: ${one.remedies.join("; ")}`) : null, one.stage === "waits for approval" && !simulated() ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/approve`, { rule: one.rule, subject: one.subject }) } }, "Approve") : null))),
+      table("Directives", list("directive"), ["#", "Do", "Because", "When", "Answer", ""], (one) => h("tr", null, cell(`#${one.id}`), cell(h("span", { class: "mono" }, one.do)), cell(ticked(one.reason), { class: "reason" }), cell(at(one.at_ms)), cell(one.answer ? ticked(one.answer) : h("span", { class: "muted" }, "none yet"), { class: "reason" }),
         h("td", null, one.answer && one.answer.startsWith("applied") && !simulated() ? h("button", { class: "btn small", type: "button", on: { click: acting(`${path}/directives/${one.id}/undo`) } }, "Take back") : null))),
       table("Attempts", list("attempt"), ["Attempt", "On", "From", "Ran", "Stopped", "Ended", "Outcome", "Done again"], (one) => h("tr", null, cell(one.id, { class: "nowrap" }), cell(h("span", { class: "mono" }, one.allocation), { class: "reason" }), cell(at(one.launched_ms)), cell(one.started_ms ? span(one.ended_ms - one.started_ms) : "never started"), cell(one.stopped || "", { class: "reason" }), cell(one.exit, { class: "reason" }), cell(one.outcome), cell(one.lost_gpu_ms >= 1000 ? gpuTime(one.lost_gpu_ms) : "", { class: "num" }))),
       taskTimes(detail),

@@ -67,13 +67,14 @@ function ask(error) {
   opened = "";
   begun = false;
   put(document.getElementById("who"));
+  linked("signed out");
   const field = h("input", { type: "password", id: "token", autocomplete: "off", "aria-describedby": "token-help" });
   const refusal = h("div");
   const form = h("form", null,
     h("h1", null, "Sign in"),
     h("p", { class: "muted", id: "token-help" }, "Paste your token. On the server's own machine it lies in the file ", h("code", null, "token"), " of the state directory, and ", h("code", null, "antiphon up"), " prints an address with the token in it."),
     h("label", { for: "token" }, "Token"), field, refusal,
-    h("button", { class: "btn primary", type: "submit" }, "Look"));
+    h("button", { class: "btn primary", type: "submit" }, "Sign in"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
@@ -106,22 +107,27 @@ async function begin() {
   go();
 }
 
+/** Shows what holds for every page above it, or takes it away. */
+function strip(id, kind, ...parts) {
+  const bar = document.getElementById(id);
+  bar.hidden = !kind;
+  bar.className = `strip ${kind}`;
+  put(bar, ...parts.filter(Boolean).map((part) => (typeof part === "string" ? h("span", null, part) : part)));
+}
+
 /* whether this server only observes: said on every page, with the age of what is seen */
 let looking = 0;
 async function banner() {
   clearTimeout(looking);
   const seen = await whatIsObserved();
-  const bar = document.getElementById("observes");
-  bar.hidden = !seen;
-  if (!seen) return;
+  if (!seen) { strip("observes", ""); return; }
   looking = setTimeout(banner, 3000);
-  bar.classList.toggle("away", Boolean(seen.error));
   const age = span(seen.age_ms);
   const would = seen.no_proposal ? "What antiphon would do now is not known."
     : seen.would_start || seen.would_stop ? `Now it would start ${plural(seen.would_start, "job")}${seen.would_stop ? ` and ask ${plural(seen.would_stop, "job")} to give way` : ""}.` : "Now it would do nothing.";
-  put(bar, h("b", null, `antiphon only observes ${seen.scheduler} and commands nothing. `),
-    seen.error ? `${seen.scheduler} does not answer: you see it as it was ${age} ago; jobs run on. ` : `As it was ${age} ago. `, would,
-    seen.left_out.length ? h("span", { class: "muted", title: seen.left_out.join("; ") }, ` Not shown: ${seen.left_out.join("; ")}.`) : null);
+  strip("observes", seen.error ? "bad" : "warn", h("b", null, `antiphon only observes ${seen.scheduler} and commands nothing.`),
+    seen.error ? `${seen.scheduler} does not answer: you see it as it was ${age} ago; jobs run on.` : `As it was ${age} ago.`, would,
+    seen.left_out.length ? `Not shown: ${seen.left_out.join("; ")}.` : null);
 }
 async function leave() {
   await post("/v1/logout").catch(() => {});
@@ -194,18 +200,19 @@ document.addEventListener("keydown", (event) => {
 
 /* whether the server is reached */
 let since = 0;
-onLink((link) => {
+function linked(text) {
   const node = document.getElementById("link");
-  const bar = document.getElementById("lost");
-  node.className = `link ${link}`;
-  node.querySelector("b").textContent = link;
+  node.className = `link ${text}`;
+  node.querySelector("b").textContent = text;
+}
+onLink((link) => {
+  linked(link);
   if (link === "live") {
     since = 0;
-    bar.hidden = true;
+    strip("lost", "");
   } else {
     since = since || Date.now();
-    bar.hidden = false;
-    bar.textContent = simulated() ? "Connection lost, trying again. The simulation may have ended: start it again with `antiphon simulate --serve`." : `Connection lost, trying again. What you see is of ${time(since)}; jobs run on.`;
+    strip("lost", "bad", simulated() ? "Connection lost, trying again. The simulation may have ended: start it again with `antiphon simulate --serve`." : `Connection lost, trying again. What you see is of ${time(since)}; jobs run on.`);
   }
 });
 onRefused(ask);
@@ -216,11 +223,9 @@ const PACES = {
   still: () => "stands still here", over: () => "nothing more happens",
 };
 function simulation() {
-  const bar = document.getElementById("simulation");
   const shown = simulated();
-  bar.hidden = !shown;
-  if (!shown) return;
-  put(bar, h("span", null, "Simulation of ", h("b", null, shown.title)),
+  if (!shown) { strip("simulation", ""); return; }
+  strip("simulation", "info", h("span", null, "Simulation of ", h("b", null, shown.title)),
     h("span", null, "virtual time ", h("b", { "data-virtual-time": "" }, date.format(clock())), `, ${span(clock() - shown.begins_ms)} after it began`),
     h("span", null, PACES[shown.pace](shown)), h("span", { class: "push" }, "Nothing can be changed here."));
 }
@@ -235,14 +240,22 @@ dark.addEventListener("change", paint);
 paint();
 links();
 
-const carried = location.hash.match(/^#token=([^&]+)/);
-if (carried) {
+/** Takes the token that an address carries, as `antiphon up` prints it; says whether there was one that counts. */
+async function carried() {
+  const found = location.hash.match(/^#token=([^&]+)/);
+  if (!found) return false;
   history.replaceState(null, "", "#/now");
   try {
-    await login(decodeURIComponent(carried[1]));
+    await login(decodeURIComponent(found[1]));
+    return true;
   } catch (error) {
     ask(error);
+    return false;
   }
 }
-window.addEventListener("hashchange", () => { if (begun) go(); });
+await carried();
+window.addEventListener("hashchange", async () => {
+  if (await carried()) await begin();
+  else if (begun) go();
+});
 if (!main.querySelector("form")) begin();

@@ -6,7 +6,7 @@ import { empty, h, panel, problem, put, skeleton } from "./dom.js";
 import { at, count, figure, gpuTime, gpus, jobLink, now, plural, sentence, simulated, span, way } from "./format.js";
 
 const WORDS = {
-  effective_throughput: ["Effective throughput", "tokens a second per dollar"],
+  effective_throughput: ["Effective throughput", ""],
   completion_rate: ["Jobs done without a human", "of those that ended, platform causes only"],
   time_to_checkpoint: ["Time to checkpoint", "from asking to durable"],
   scheduling_delay_production: ["Delay of production", "95th percentile"],
@@ -42,7 +42,7 @@ function numbers(told) {
       h("div", { class: "name" }, name, verdict),
       number.value === null || number.value === undefined
         ? h("div", { class: "value none" }, "no samples yet") : h("div", { class: "value" }, value, " ", h("small", null, unit)),
-      h("div", { class: "line" }, number.redline === null || number.redline === undefined ? line : `redline ${red} ${redUnit}`, number.samples ? ` · ${plural(number.samples, "sample")}` : ""),
+      h("div", { class: "line" }, [known(number.redline) ? `redline ${red} ${redUnit}` : line, number.samples ? plural(number.samples, "sample") : ""].filter(Boolean).join(" · ")),
       known(number.value) && number.history && number.history.length > 1 ? sparkline(number.history, number.redline, `${name}, the last day`) : null);
   });
 }
@@ -63,6 +63,13 @@ function summary(hour) {
   const during = hour.since_ms ? `the last ${span(now() - hour.since_ms)}` : "the last hour";
   const who = observes ? observes.scheduler : "antiphon";
   return [`In ${during} ${who} ${parts.length ? `${parts.join(", ")} and ${last}` : last}.`, lost];
+}
+
+/** How busy GPUs are by their own word, where somebody hears it. */
+function measured(devices) {
+  if (!devices) return " How busy GPUs are is not measured on this server.";
+  const down = devices.held_down ? `; the clocks of ${count(devices.held_down)} are held down by heat or power` : "";
+  return [" Measured on the device, ", h("b", null, `${devices.mean_percent} % busy`), ` in the mean of ${plural(devices.measured, "GPU")}${down}.`];
 }
 
 function bar(counts) {
@@ -129,7 +136,7 @@ export function open(main) {
     put(top, h("h1", null, "Now"),
       h("span", { class: "sub" }, mode, status.reason ? `: ${status.reason}` : "", " · ", h("span", { "data-count": "running" }, plural(sum("running") + sum("starting") + sum("stopping"), "job runs", "jobs run")), ", ", h("span", { "data-count": "pending" }, plural(sum("pending"), "waits", "wait")),
         sum("held") ? `, ${count(sum("held"))} on hold` : ""),
-      h("span", { class: "push muted" }, `antiphon ${status.version} · ${status.backend}${observes ? ", observed" : " backend"}${status.gpus_virtual ? " · GPUs are counted, not there" : ""}`));
+      h("span", { class: "push muted" }, `antiphon ${status.version} · ${status.backend}${observes ? ", observed" : " backend"}${status.gpus_virtual ? " · GPUs are virtual" : ""}`));
 
     const types = kind(rows, "gpus/");
     const all = types.reduce((total, [, counts]) => { for (const key of Object.keys(counts)) total[key] = (total[key] || 0) + counts[key]; return total; }, {});
@@ -138,7 +145,7 @@ export function open(main) {
       bar(all),
       h("div", { class: "legend" }, STATES.map(([name, word, fill]) => h("span", null, h("i", { class: `sw ${fill}` }), word, " ", h("b", null, gpus(all[name]))))),
       types.length > 1 ? h("table", null, h("tbody", null, types.map(([name, counts]) => h("tr", null, h("td", null, name), h("td", { style: { width: "50%" } }, bar(counts)), h("td", { class: "num" }, `${gpus(counts.busy)} / ${gpus(counts.total)}`))))) : h("div", { class: "muted" }, types[0][0]),
-      h("div", { class: "muted" }, simulated() ? "Working means held by an attempt." : "Working means held by an attempt. Utilization measured on the device: not measured on this server."),
+      h("div", { class: "muted", "data-devices": "" }, "Working means held by an attempt.", simulated() ? "" : measured(rows.get("devices"))),
     ] : empty("No GPUs", "The backend offers no node with GPUs. Jobs without GPUs run all the same."));
 
     const line = (name) => { const of = classes[name] || {}; return [of.pending || 0, (of.starting || 0) + (of.running || 0) + (of.stopping || 0), of.held || 0]; };

@@ -1,7 +1,7 @@
 // Teams: what each may hold, holds and has used; budgets and how fast they burn; who lent; whose the GPU-time was, hour by hour.
 
 import { kind, live } from "./api.js";
-import { COLORS, timeChart } from "./chart.js";
+import { COLORS, teamColors, timeChart } from "./chart.js";
 import { csv, empty, h, panel, problem, put, skeleton } from "./dom.js";
 import { at, figure, gpuTime, gpus, now, span } from "./format.js";
 
@@ -16,7 +16,7 @@ export function open(main) {
   const teams = () => kind(rows, "team/").map(([, row]) => row).sort((a, b) => a.place - b.place);
   const table = h("div", { class: "flush scroll" });
   const lending = h("div", { class: "body scroll" });
-  const hours = timeChart("GPU-hours an hour, by team", "team-hours", 190, () => byHour(teams()), h("span", null, "seven days, without its parts counted twice"));
+  const hours = timeChart("GPU-hours an hour, by team", "team-hours", 190, () => byHour(teams()), h("span", null, "seven days; a team counts with its parts"));
   const parts = timeChart("Part of all GPU-time, rolling day", "team-parts", 190, () => rolling(teams()), h("span", null, "fair is when lines follow weights"));
   const burn = timeChart("Budget used, rolling week", "team-budgets", 190, () => budgets(teams()), h("span", null, "100 % is used up"));
   const page = h("div", { class: "stack" }, h("div", { class: "head", style: { "margin-bottom": 0 } }, h("h1", null, "Teams"), h("span", { class: "sub" }, "quota is what a team gets back when it asks; what is idle of it others borrow")),
@@ -51,8 +51,8 @@ export function open(main) {
       h("td", { style: { "min-width": "180px" } }, h("div", { class: "meter", role: "img", "aria-label": `holds ${gpus(team.allocated_thousandths)} of ${gpus(quota)}` }, h("i", { class: "f-busy", style: { width: `${(100 * within) / scale}%` } }), h("i", { class: "f-held", style: { width: `${(100 * over) / scale}%`, border: 0 } })),
         h("div", { class: "jobid", "data-team": team.name }, `${gpus(team.allocated_thousandths)} GPUs`, quota ? ` of ${gpus(quota)}` : " · no quota", over ? `, ${gpus(over)} borrowed` : "", limit ? ` · never over ${gpus(limit)}` : "")),
       h("td", { class: "num inline", "data-l": "weight" }, figure(team.weight)), h("td", { class: "num inline", "data-l": "share place" }, figure(team.share_place)), h("td", { class: "num inline", "data-l": "7 days" }, gpuTime(used)),
-      h("td", { class: "inline", style: { "min-width": "140px" } }, budget ? [h("div", { class: "meter" }, h("i", { class: used >= budget ? "f-down" : "f-busy", style: { width: `${Math.min(100, (100 * used) / budget)}%` } })), h("div", { class: "jobid" }, `${Math.round((100 * used) / budget)} % of ${gpuTime(budget)}`)] : h("span", { class: "muted" }, "none")),
-      h("td", { class: "inline" }, left));
+      h("td", { class: "inline", "data-l": "weekly budget", style: { "min-width": "140px" } }, budget ? [h("div", { class: "meter" }, h("i", { class: used >= budget ? "f-down" : "f-busy", style: { width: `${Math.min(100, (100 * used) / budget)}%` } })), h("div", { class: "jobid" }, `${Math.round((100 * used) / budget)} % of ${gpuTime(budget)}`)] : h("span", { class: "muted" }, "none")),
+      h("td", { class: budget ? "inline" : "inline wide" }, left));
   }
 
   const stop = live({ page: "teams" }, (next) => { rows = next; draw(); }, (error) => put(main, problem(error)));
@@ -95,25 +95,30 @@ function largest(teams) {
 
 function byHour(teams) {
   const shown = largest(roots(teams));
+  const colors = teamColors(shown.map((row) => row.is.name));
   const { from, until, hours } = used(shown);
-  return { stacked: true, unit: "GPU-h", from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (value) => value / HOUR).flatMap(([at_, value]) => [[at_, value], [at_ + HOUR - 1, value]]) })) };
+  return { stacked: true, unit: "GPU-h", from, until, series: shown.map((row) => ({ name: row.is.name, color: colors.get(row.is.name), points: points(row, hours, (value) => value / HOUR).flatMap(([at_, value]) => [[at_, value], [at_ + HOUR - 1, value]]) })) };
 }
 
 const points = (row, hours, of) => row.hours.slice(0, hours).map((value, age) => [row.hour_ms - age * HOUR, of(value, age)]).reverse();
 
 function rolling(teams) {
   const shown = largest(roots(teams));
+  const colors = teamColors(shown.map((row) => row.is.name));
   const { from, until, hours } = used(shown);
   const day = (row, age) => row.hours.slice(age, age + 24).reduce((a, b) => a + b, 0);
   const all = (age) => shown.reduce((total, row) => total + day(row, age), 0);
-  return { unit: "%", from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (_, age) => (all(age) ? (100 * day(row, age)) / all(age) : null)) })) };
+  return { unit: "%", from, until, series: shown.map((row) => ({ name: row.is.name, color: colors.get(row.is.name), points: points(row, hours, (_, age) => (all(age) ? (100 * day(row, age)) / all(age) : null)) })) };
 }
 
 function budgets(teams) {
   const shown = teams.filter((row) => sum(row.is.budget_gpu_ms)).slice(0, COLORS.length);
+  // Those of the other charts where they are among them.
+  const colors = teamColors((roots(teams).length <= COLORS.length ? roots(teams) : shown).map((row) => row.is.name));
+  shown.forEach((row) => { if (!colors.has(row.is.name)) colors.set(row.is.name, "var(--ink-3)"); });
   const { from, until, hours } = used(shown);
   const week = (row, age) => row.hours.slice(age, age + 168).reduce((a, b) => a + b, 0);
-  return { unit: "%", redline: shown.length ? 100 : undefined, from, until, series: shown.map((row, index) => ({ name: row.is.name, color: COLORS[index % COLORS.length], points: points(row, hours, (_, age) => (100 * week(row, age)) / sum(row.is.budget_gpu_ms)) })) };
+  return { unit: "%", redline: shown.length ? 100 : undefined, from, until, series: shown.map((row) => ({ name: row.is.name, color: colors.get(row.is.name), points: points(row, hours, (_, age) => (100 * week(row, age)) / sum(row.is.budget_gpu_ms)) })) };
 }
 
 function lendingOf(teams) {
@@ -121,8 +126,8 @@ function lendingOf(teams) {
   if (!shown.length) return empty("Nobody has lent or borrowed", "It begins when a team with a quota leaves some of it to others, or holds more than its own.");
   const most = Math.max(...shown.map((row) => Math.max(row.is.lent_gpu_ms, row.is.borrowed_gpu_ms)));
   const bar = (value, fill, word) => h("div", { class: "meter", role: "img", "aria-label": `${word} ${gpuTime(value)}` }, h("i", { class: fill, style: { width: `${(100 * value) / most}%` } }));
-  return h("table", null, h("thead", null, h("tr", null, h("th", null, "Team"), h("th", null, "Lent"), h("th", { class: "num" }), h("th", null, "Borrowed"), h("th", { class: "num" }))),
-    h("tbody", null, shown.map((row) => h("tr", null, h("td", null, row.is.name), h("td", { style: { width: "28%" } }, bar(row.is.lent_gpu_ms, "f-busy", "lent")), h("td", { class: "num" }, gpuTime(row.is.lent_gpu_ms)), h("td", { style: { width: "28%" } }, bar(row.is.borrowed_gpu_ms, "f-held", "borrowed")), h("td", { class: "num" }, gpuTime(row.is.borrowed_gpu_ms))))));
+  return h("table", { class: "lending" }, h("thead", null, h("tr", null, h("th", null, "Team"), h("th", { class: "bars" }), h("th", { class: "num" }, "Lent"), h("th", { class: "bars" }), h("th", { class: "num" }, "Borrowed"))),
+    h("tbody", null, shown.map((row) => h("tr", null, h("td", null, row.is.name), h("td", { class: "bars", style: { width: "28%" } }, bar(row.is.lent_gpu_ms, "f-busy", "lent")), h("td", { class: "num" }, gpuTime(row.is.lent_gpu_ms)), h("td", { class: "bars", style: { width: "28%" } }, bar(row.is.borrowed_gpu_ms, "f-held", "borrowed")), h("td", { class: "num" }, gpuTime(row.is.borrowed_gpu_ms))))));
 }
 
 const asTable = (teams) => [["team", "parent", "weight", "quota_gpus", "limit_gpus", "allocated_gpus", "used_gpu_hours_7d", "budget_gpu_hours", "lent_gpu_hours", "borrowed_gpu_hours", "share_place"],

@@ -426,10 +426,12 @@ fn evidence(
                 Standing::Trusted => {
                     let category = stream.category_names.name(shard.category);
                     let improved = stream.categories[shard.category].improved(IMPROVED_TICKS);
-                    improved.map_or_else(
+                    let told = improved.map_or_else(
                         || format!("{category} without a probe"),
                         |nats| format!("{category} improved {nats:.3} nat"),
-                    )
+                    );
+                    // The category may have no name.
+                    told.trim_start().to_owned()
                 }
             };
             let name = stream.shard_names.name(*index);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use antiphon_backends::DeviceReading;
 use antiphon_kernel::{Job, Node, State};
-use antiphon_types::{JobId, NodeState};
+use antiphon_types::{JobId, NodeName, NodeState};
 use serde::Serialize;
 
 use super::gpus::{self, Holder};
@@ -41,6 +42,37 @@ struct NodeRow<'a> {
     /// When it, or some of it, is given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     back_ms: Option<u64>,
+    /// What its GPUs measure of themselves, by their number.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    devices: BTreeMap<u32, DeviceCell>,
+}
+
+/// What a GPU measures, rounded: who looks at thousands of them is sent what has changed to the eye.
+#[derive(Serialize)]
+struct DeviceCell {
+    /// To the nearest ten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    use_percent: Option<u32>,
+    /// To the nearest five.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature_c: Option<u32>,
+    /// Why its clocks are held down.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    held_down: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xid: Option<u32>,
+}
+
+impl DeviceCell {
+    fn of(reading: &DeviceReading) -> Self {
+        let rounded = |to: u32| move |value: u32| value.saturating_add(to / 2) / to * to;
+        Self {
+            use_percent: reading.utilization_percent.map(rounded(10)),
+            temperature_c: reading.temperature_c.map(rounded(5)),
+            held_down: reading.throttled.clone(),
+            xid: reading.xid,
+        }
+    }
 }
 
 /// How much of a job somebody sees.
@@ -69,10 +101,16 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
     let state = look.shared.view.state();
     let mut rows = Rows::new();
     let holders = gpus::holders(&state);
+    let mut devices: BTreeMap<NodeName, BTreeMap<u32, DeviceCell>> = BTreeMap::new();
+    for reading in look.shared.devices.newest() {
+        let of_node = devices.entry(reading.node.clone()).or_default();
+        of_node.insert(reading.gpu, DeviceCell::of(&reading));
+    }
     let mut named: BTreeSet<JobId> = BTreeSet::new();
     for node in state.nodes() {
         let of_node = holders.get(&node.spec.name).map_or(&[][..], Vec::as_slice);
-        let row = node_row(&state, node, of_node);
+        let mut row = node_row(&state, node, of_node);
+        row.devices = devices.remove(&node.spec.name).unwrap_or_default();
         named.extend(row.held_for.map(JobId));
         rows.insert(format!("node/{}", node.spec.name), json(&row));
     }
@@ -126,6 +164,7 @@ fn node_row<'a>(state: &State, node: &'a Node, holders: &[Holder]) -> NodeRow<'a
             .iter()
             .map(|notice| notice.by.as_millis())
             .min(),
+        devices: BTreeMap::new(),
     }
 }
 

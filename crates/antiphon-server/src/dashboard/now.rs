@@ -12,6 +12,7 @@ use super::sheet::Rows;
 use super::{gpus, story};
 use crate::api::model::ProposalView;
 use crate::api::observed;
+use crate::devices::TypeReading;
 
 const HOUR_MS: u64 = 3_600_000;
 /// What happened lately, at most.
@@ -28,6 +29,16 @@ struct Status<'a> {
     version: &'a str,
     backend: &'a str,
     gpus_virtual: bool,
+}
+
+/// What the GPUs measure of themselves, together.
+#[derive(Serialize)]
+struct Devices {
+    /// GPUs that say how busy they are.
+    measured: u32,
+    mean_percent: u32,
+    /// GPUs whose clocks are held down by heat or power.
+    held_down: u32,
 }
 
 pub(super) fn rows(look: &Look<'_>) -> Rows {
@@ -50,6 +61,18 @@ pub(super) fn rows(look: &Look<'_>) -> Rows {
         rows.insert("status".into(), json(&status));
         for (gpu_type, count) in gpus::by_type(&state) {
             rows.insert(format!("gpus/{gpu_type}"), json(&count));
+        }
+        let devices = shared.devices.by_type(&state).into_values();
+        let devices = devices.fold(TypeReading::default(), TypeReading::with);
+        if devices.measured > 0 {
+            rows.insert(
+                "devices".into(),
+                json(&Devices {
+                    measured: devices.measured,
+                    mean_percent: devices.percent / devices.measured,
+                    held_down: devices.throttled,
+                }),
+            );
         }
         jobs(&state, &mut rows);
         if let Some(seen) = shared.observed() {

@@ -3,8 +3,8 @@
 
 use antiphon_kernel::State;
 use antiphon_types::{
-    AckBody, Action, Ask, AskBody, Body, Command, Decimal, Decision, Event, Finding, JobId, Millis,
-    NodeName, Observation, Outcome, Reached, SlotReason,
+    AckBody, Action, Ask, AskBody, Body, Command, Decimal, Decision, Event, Finding, GpuAmount,
+    JobId, Millis, NodeName, Observation, Outcome, Reached, SlotReason,
 };
 
 use super::story::Happening;
@@ -94,8 +94,13 @@ impl Teller<'_> {
                     .filter(|job| job.submitted == self.event.at)
                     .map(|job| job.id);
                 let text = format!(
-                    "is submitted by {by}: {} GPUs, {}, team {}",
+                    "is submitted by {by}: {} {}, {}, team {}",
                     spec.gpus(),
+                    if spec.gpus() == GpuAmount::from_gpus(1) {
+                        "GPU"
+                    } else {
+                        "GPUs"
+                    },
                     spec.class,
                     spec.team
                 );
