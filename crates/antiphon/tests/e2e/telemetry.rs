@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value as Any};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-use crate::server::{Server, wait};
+use crate::server::{Server, get, wait};
 
 /// A collector that keeps what it is sent.
 struct Collector {
@@ -163,4 +163,46 @@ fn a_collector_that_is_away_costs_a_warning_and_nothing_else() {
     let log = std::fs::read_to_string(server.log()).unwrap();
     let told = log.matches("traces do not reach their collector").count();
     assert_eq!(told, 1, "{log}");
+}
+
+/// A DCGM exporter that says this, whatever it is asked.
+fn exporter(said: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            assert!(lines.take_while(|line| !line.is_empty()).count() > 0);
+            let length = said.len();
+            let head =
+                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+            stream.write_all((head + said).as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn what_an_exporter_says_of_a_gpu_is_told_with_the_job_that_holds_it() {
+    let address = exporter(
+        "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",Hostname=\"pod-7\"} 97\n\
+         DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",Hostname=\"pod-7\"} 84\n\
+         DCGM_FI_DEV_XID_ERRORS{gpu=\"0\",Hostname=\"pod-7\"} 48\n",
+    );
+    let server = Server::up_with(&format!("[dcgm]\nurl = \"http://{address}/{{node}}\"\n"));
+    server.submit("a", "[resources]\ngpus = 1", "sleep 600");
+    server.wait_for("job-1", "running");
+    let read = |name: &str| std::fs::read_to_string(server.state_dir().join(name)).unwrap();
+    let (address, token) = (read("address"), read("token"));
+    let devices = || get(&address, "/v1/devices", &token)["devices"].clone();
+    wait(
+        "a reading",
+        || devices()[0]["job"] == "job-1",
+        || devices().to_string(),
+    );
+    let device = &devices()[0];
+    assert_eq!(device["utilization_percent"], 97);
+    assert_eq!(device["temperature_c"], 84);
+    assert_eq!(device["xid"], 48);
+    server.ok(&["cancel", "job-1"]);
 }
