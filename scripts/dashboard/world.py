@@ -217,7 +217,9 @@ class World:
         losses = str(self.directory / f"{name}.losses.jsonl")
         command = [sys.executable, str(QUICKSTART), "--steps", str(steps), "--seed", str(seed), "--losses", losses]
         checkpoint = str(self.directory / "checkpoints" / name)
-        return self.submit(name, team, job_class, gpus, command, checkpoint=checkpoint, rules='shard = "auto"', **H100, **more)
+        return self.submit(
+            name, team, job_class, gpus, command, checkpoint=checkpoint, rules='shard = "auto"', **H100, **more
+        )
 
     def hostile(self) -> str:
         """Submits a job whose output and shards try to become markup."""
