@@ -134,8 +134,12 @@ static AHEAD: AtomicI64 = AtomicI64::new(0);
 
 /// Tells the time by the server's clock from now on, if it said what that shows.
 pub(crate) fn go_by(server_ms: Option<u64>) {
-    if let Some(ahead) = server_ms.and_then(|ms| ms.checked_signed_diff(own_ms())) {
-        AHEAD.store(ahead, Ordering::Relaxed);
+    let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+    if let Some(ms) = server_ms {
+        AHEAD.store(
+            signed(ms).saturating_sub(signed(own_ms())),
+            Ordering::Relaxed,
+        );
     }
 }
 
