@@ -13,7 +13,7 @@ NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 ## Builds, sets up, and runs the main job end to end.
 demo: $(VENV)/quickstart
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 	$(PY) examples/quickstart/demo.py --binary target/debug/antiphon --directory target/demo $(ALLOW_ROOT)
 
 ## All checks and tests.
@@ -42,7 +42,7 @@ endif
 # The backend over a real Slurm of its own, whose packages are installed where that may be done (root, Debian); says
 # `skipped: ..` where not. One test after the other: each cluster is a dozen daemons.
 test-slurm: $(VENV)/quickstart $(TORCH)/installed
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 ifeq ($(NEXTEST),yes)
 	ANTIPHON_TEST_SLURM=1 ANTIPHON_TEST_PYTHON=$(abspath $(PY)) ANTIPHON_TEST_TORCH=$(abspath $(TORCH)/bin/python) \
 		cargo nextest run -p antiphon-backends -p antiphon \
@@ -56,12 +56,12 @@ endif
 
 # Everything that may go wrong around the scheduler, at seeds that stay the same; one that is new is among the tests.
 storm:
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 	target/debug/antiphon storm --seeds 200 --events 1000000
 
 # A real Prometheus scrapes a real server; says skipped where there is none.
 test-metrics:
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 	$(PYTHON) scripts/test_metrics.py --binary target/debug/antiphon $(ALLOW_ROOT)
 
 test-python: $(VENV)/quickstart
@@ -75,23 +75,23 @@ test-torch: $(TORCH)/installed
 # The mix of data on a real trainer with a real server, in one scenario and at one seed; a server that is killed meanwhile,
 # and a rollback.
 test-two-way: $(TORCH)/installed
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/measure.py --binary target/debug/antiphon --folder target/two-way/quick --quick
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/restart.py --binary target/debug/antiphon --folder target/two-way/quick/restart
 
 ## The dashboard in a real browser on a real server; under three minutes. Says skipped where no browser can be had.
 test-browser: $(VENV)/browser
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 	timeout 180 scripts/dashboard/with_browser.sh $(PY) scripts/dashboard/test_browser.py
 
 ## Pictures of every page of the dashboard, light and dark, large and small: writes docs/img/dashboard.
 screenshots: $(VENV)/browser
-	cargo build --quiet --bin antiphon
+	cargo build --quiet -p antiphon
 	scripts/dashboard/with_browser.sh $(PY) scripts/dashboard/screenshots.py --binary target/debug/antiphon
 
 ## The two-way loop at full size: writes docs/reference/two-way.md. Takes hours, and picks up where it was stopped.
 proof: $(TORCH)/installed
-	cargo build --quiet --release --bin antiphon
+	cargo build --quiet --release -p antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/starve.py --binary target/release/antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/faults.py --binary target/release/antiphon
 	PYTHONPATH=$(abspath python) $(TORCH)/bin/python scripts/two_way/restart.py --binary target/release/antiphon
@@ -120,21 +120,21 @@ bench-full:
 
 ## Times of the dashboard's pages on a large simulation, in Chromium: writes them into docs/reference/performance.md.
 dashboard-times: $(VENV)/browser
-	cargo build --quiet --release --bin antiphon
+	cargo build --quiet --release -p antiphon
 	scripts/dashboard/with_browser.sh $(PY) scripts/dashboard/times.py --binary target/release/antiphon > target/dashboard-times.jsonl
 	$(PYTHON) scripts/performance_page.py target/dashboard-times.jsonl --command "make dashboard-times"
 
 ## The published comparisons on public traces, and the practice scenario: `make results TRACES=DIR` writes
 ## docs/reference/results.md and docs/reference/practice.md.
 results:
-	cargo build --quiet --release --bin antiphon
+	cargo build --quiet --release -p antiphon
 	$(PYTHON) scripts/results.py --binary target/release/antiphon --traces $(TRACES)
 	$(PYTHON) scripts/practice.py --binary target/release/antiphon
 
 ## The planner against a real GPU: six small cases, under 6 minutes, offline. Says skipped where there is no GPU. The Python
 ## of a machine with one has PyTorch with CUDA, Transformers and PEFT: `make gpu-check PYTHON=..`.
 gpu-check:
-	cargo build --quiet --release --bin antiphon
+	cargo build --quiet --release -p antiphon
 	$(PYTHON) scripts/gpu_check.py --binary target/release/antiphon
 
 clean:

@@ -49,6 +49,8 @@ pub enum TaskSeen {
 pub struct Seen {
     /// The tasks that it knows of.
     pub tasks: BTreeMap<TaskId, TaskSeen>,
+    /// The GPUs that a task really has, ascending, where the backend chooses them and the task has begun.
+    pub gpus: BTreeMap<TaskId, Vec<u32>>,
 }
 
 /// Something in a job that cannot work here, found before it is submitted.

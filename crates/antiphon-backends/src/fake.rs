@@ -242,7 +242,10 @@ impl Backend for FakeBackend {
             .filter(|(task, _)| task.attempt == attempt)
             .map(|(task, seen)| (task.clone(), seen.clone()))
             .collect();
-        Ok((!tasks.is_empty()).then_some(Seen { tasks }))
+        Ok((!tasks.is_empty()).then_some(Seen {
+            tasks,
+            gpus: BTreeMap::new(),
+        }))
     }
 
     async fn changed(&self) -> Vec<AttemptId> {

@@ -28,6 +28,7 @@ pub mod local;
 pub mod observe;
 mod several;
 pub mod slurm;
+pub mod supervisor;
 pub mod trust;
 
 pub use backend::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen, TaskSeen};

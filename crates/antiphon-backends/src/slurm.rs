@@ -40,7 +40,7 @@ use self::queue::{Phase, SlurmJobId};
 use self::watch::Watch;
 use crate::local::supervise::Order;
 use crate::local::task_dir::TaskDir;
-use crate::local::{CHECK_GIVE_UP, attempts_dir, command as files, failed, read_from, secrets};
+use crate::local::{CHECK_GIVE_UP, attempts_dir, command as files, read_from, secrets};
 use crate::{Backend, BackendError, CHECK_LIMIT, Launch, Preflight, Seen};
 
 /// Submits that go on at once: the controller takes them one after the other anyway, and each is a process here.
@@ -176,15 +176,6 @@ impl SlurmBackend {
     pub async fn partitions(&self) -> Result<Vec<PartitionSpec>, BackendError> {
         Ok(self.inner.inventory().await?.partitions.clone())
     }
-
-    /// The GPUs that Slurm gave a task, as its node counts them; nothing before the task has begun.
-    ///
-    /// # Errors
-    /// Where they cannot be read.
-    pub fn gpus(&self, task: &TaskId) -> Result<Option<Vec<u32>>, BackendError> {
-        let dir = TaskDir::of(&self.inner.attempts, task);
-        attempt_dir::gpus(dir.path()).map_err(failed("read", dir.path()))
-    }
 }
 
 #[async_trait]
@@ -286,6 +277,22 @@ impl Inner {
     ) -> Result<String, SlurmError> {
         let limit = Duration::from_millis(self.config.command_timeout.as_millis());
         command::call(program, arguments, self.config.conf.as_deref(), limit).await
+    }
+
+    /// The same of a command that reads `input`.
+    async fn call_with_input(
+        &self,
+        program: &'static str,
+        arguments: &[String],
+        input: String,
+    ) -> Result<String, SlurmError> {
+        let limit = Duration::from_millis(self.config.command_timeout.as_millis());
+        let call = command::Call {
+            input: input.into_bytes(),
+            ..command::Call::default()
+        };
+        let conf = self.config.conf.as_deref();
+        command::call_with(program, arguments, conf, limit, call).await
     }
 
     /// Looks at all jobs with one command, and takes back those that are superfluous.

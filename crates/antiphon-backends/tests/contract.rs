@@ -16,7 +16,7 @@ use std::path::Path;
 use antiphon_backends::fake::{FakeBackend, Manners};
 use antiphon_backends::local::{LocalBackend, LocalConfig};
 use antiphon_backends::slurm::{SlurmBackend, SlurmConfig};
-use antiphon_backends::{Backend, Launch, TaskSeen};
+use antiphon_backends::{Backend, Launch, TaskSeen, supervisor};
 use antiphon_types::{Exit, Millis, TaskId};
 
 use cluster::Cluster;
@@ -141,7 +141,7 @@ impl Local {
     }
 
     fn backend(root: &Path) -> LocalBackend {
-        let supervisor = vec![env!("CARGO_BIN_EXE_antiphon-supervise-test").to_owned()];
+        let supervisor = supervisor::command_at(env!("CARGO_BIN_EXE_antiphon-supervise-test"));
         let backend = LocalBackend::new(LocalConfig {
             nodes: Some(nodes()),
             ..LocalConfig::new(root.to_owned(), supervisor)
@@ -210,7 +210,7 @@ impl<'a> Slurm<'a> {
     }
 
     fn backend(cluster: &Cluster, root: &Path) -> SlurmBackend {
-        let supervisor = vec![env!("CARGO_BIN_EXE_antiphon-supervise-test").to_owned()];
+        let supervisor = supervisor::command_at(env!("CARGO_BIN_EXE_antiphon-supervise-test"));
         let backend = SlurmBackend::new(SlurmConfig {
             conf: Some(cluster.conf()),
             partitions: vec!["general".into()],

@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use antiphon_backends::local::{LocalBackend, LocalConfig};
-use antiphon_backends::{Backend, BackendError, Launch, Preflight, TaskSeen};
+use antiphon_backends::{Backend, BackendError, Launch, Preflight, TaskSeen, supervisor};
 use antiphon_types::{
     Bytes, CheckpointSpec, Exit, ExitClass, GpuAmount, KeepSpec, Millis, Processes, Slice,
     Timestamp,
@@ -83,7 +83,7 @@ fn open(root: &Path) -> LocalBackend {
         nodes: Some(nodes()),
         check_give_up: Millis::from_millis(400),
         node_check_limit: Millis::from_millis(600),
-        ..LocalConfig::new(root.to_owned(), vec![SUPERVISOR.to_owned()])
+        ..LocalConfig::new(root.to_owned(), supervisor::command_at(SUPERVISOR))
     })
     .unwrap()
 }
@@ -489,12 +489,20 @@ async fn a_second_supervisor_of_a_task_starts_nothing() {
     let rig = Rig::new();
     rig.run("echo started; sleep 60").await;
     rig.prints("started").await;
-    let second = Command::new(SUPERVISOR).arg(rig.dir()).status().unwrap();
+    let second = Command::new(SUPERVISOR)
+        .arg("supervise")
+        .arg(rig.dir())
+        .status()
+        .unwrap();
     assert_eq!(second.code(), Some(75));
     // Nor one that finds the lock free but the task begun.
     kill_9(pid_in(&rig.dir().join("supervisor.json")));
     rig.becomes(TaskSeen::Orphaned).await;
-    let third = Command::new(SUPERVISOR).arg(rig.dir()).status().unwrap();
+    let third = Command::new(SUPERVISOR)
+        .arg("supervise")
+        .arg(rig.dir())
+        .status()
+        .unwrap();
     assert_eq!(third.code(), Some(75));
     rig.backend.kill(attempt()).await.unwrap();
     rig.ends().await;
@@ -858,7 +866,10 @@ async fn a_stop_during_the_check_starts_nothing() {
     let rig = Rig::new();
     let config = LocalConfig {
         nodes: Some(nodes()),
-        ..LocalConfig::new(rig.root.path().to_owned(), vec![SUPERVISOR.to_owned()])
+        ..LocalConfig::new(
+            rig.root.path().to_owned(),
+            supervisor::command_at(SUPERVISOR),
+        )
     };
     let backend = LocalBackend::new(config).unwrap();
     let check = "echo > $ANTIPHON_TASK_DIR/begun; sleep 300";
@@ -889,7 +900,7 @@ async fn a_task_on_slices_sees_their_devices_and_no_whole_gpu() {
     nodes[0].slices = vec![slice("MIG-a"), slice("MIG-b"), slice("")];
     let config = LocalConfig {
         nodes: Some(nodes),
-        ..LocalConfig::new(root.path().to_owned(), vec![SUPERVISOR.to_owned()])
+        ..LocalConfig::new(root.path().to_owned(), supervisor::command_at(SUPERVISOR))
     };
     let backend = LocalBackend::new(config).unwrap();
     let mut launch = launch(

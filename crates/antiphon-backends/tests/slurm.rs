@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use antiphon_backends::slurm::{Mode, SlurmBackend, SlurmConfig};
-use antiphon_backends::{Backend, Launch, TaskSeen};
+use antiphon_backends::{Backend, Launch, TaskSeen, supervisor};
 use antiphon_types::{Exit, Millis, Processes, Role, TaskId};
 
 use cluster::Cluster;
@@ -89,7 +89,7 @@ impl Drop for Bench<'_> {
 }
 
 fn open(cluster: &Cluster, root: &Path, set: impl Fn(&mut SlurmConfig)) -> SlurmBackend {
-    let supervisor = vec![env!("CARGO_BIN_EXE_antiphon-supervise-test").to_owned()];
+    let supervisor = supervisor::command_at(env!("CARGO_BIN_EXE_antiphon-supervise-test"));
     let mut config = SlurmConfig {
         conf: Some(cluster.conf()),
         partitions: vec!["general".into()],
@@ -148,8 +148,8 @@ async fn a_gang_runs_on_exactly_its_nodes_and_gpus(cluster: &Cluster) {
             "{said}"
         );
         ports.insert(words[5].to_owned());
-        let gpus = bench.backend.gpus(&task(index)).unwrap();
-        assert_eq!(gpus, Some(vec![0, 1, 2]), "as Slurm counts them");
+        let seen = bench.backend.seen(attempt()).await.unwrap().unwrap();
+        assert_eq!(seen.gpus[&task(index)], [0, 1, 2], "as Slurm counts them");
     }
     assert_eq!(ports.len(), 1, "ranks meet at one port");
     let nodes = cluster.ok("scontrol", &["show", "node", "-d", "-o"]);
@@ -192,7 +192,8 @@ async fn roles_that_hold_different_things_start_together(cluster: &Cluster) {
             ..task(index)
         };
         let said = bench.says(&id, "]").await;
-        let gpus = bench.backend.gpus(&id).unwrap().unwrap();
+        let mut seen = bench.backend.seen(attempt()).await.unwrap().unwrap();
+        let gpus = seen.gpus.remove(&id).unwrap();
         let wanted = if role == "trainer" { 4 } else { 1 };
         assert_eq!(gpus.len(), wanted, "{said}");
         if role == "reward" {

@@ -24,6 +24,7 @@ mod top;
 mod training;
 mod up;
 
+use antiphon_backends::supervisor;
 use clap::Parser;
 
 use cli::{Cli, Command};
@@ -34,9 +35,10 @@ use failure::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    // One starts with every task, and taking in the whole command line would cost it more than all that it does itself.
-    if let Some((dir, role)) = supervised() {
-        return up::supervise(&dir, role.as_deref());
+    // Where the small program is not there this one is every task's supervisor: without a look at the whole command line,
+    // which would cost more than all that it does itself.
+    if let Some(code) = supervisor::called() {
+        return code;
     }
     // A reader that went away (`antiphon jobs | head`) ends the program quietly, as it does other tools.
     let cli = Cli::parse();
@@ -46,22 +48,12 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// The directory after `supervise`, and the role after that, where that is how the program was called.
-fn supervised() -> Option<(std::path::PathBuf, Option<String>)> {
-    let mut arguments = std::env::args_os().skip(1);
-    let dir = (arguments.next()? == "supervise").then(|| arguments.next())??;
-    let role = arguments.next().map(std::ffi::OsString::into_string);
-    // With more or with options it is a person who called, and who is told what is wrong.
-    let plain = arguments.next().is_none() && !dir.to_string_lossy().starts_with('-');
-    plain.then(|| Some((dir.into(), role.transpose().ok()?)))?
-}
-
 fn run(cli: Cli) -> Result<std::process::ExitCode, Failure> {
     let target = cli.target;
     match cli.command {
         Command::Up(args) => up::run(&target, args),
         Command::Serve(args) => serve::run(&target, args),
-        Command::Supervise { dir, role } => Ok(up::supervise(&dir, role.as_deref())),
+        Command::Supervise { dir, role } => Ok(supervisor::run(&dir, role.as_deref())),
         Command::Plan(args) => plan::run(&target, &args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Replay(args) => replay::run(&target, &args),

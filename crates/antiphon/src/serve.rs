@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use antiphon_backends::slurm::{GpuType, ObserverConfig, SlurmBackend, SlurmConfig, SlurmObserver};
-use antiphon_backends::{Backend, BackendError, SeveralBackends};
+use antiphon_backends::{Backend, BackendError, SeveralBackends, supervisor};
 use antiphon_planner::catalog::accelerator;
 use antiphon_server::Over;
 use antiphon_types::Bytes;
@@ -41,10 +41,7 @@ pub(crate) fn run(target: &Target, args: ServeArgs) -> Result<ExitCode, Failure>
         )
         .why(error.to_string())
     })?;
-    let supervisor = vec![
-        binary.to_string_lossy().into_owned(),
-        "supervise".to_owned(),
-    ];
+    let supervisor = supervisor::command(&binary);
     let mut config = SlurmConfig {
         catalog,
         // Not where tasks of this machine lie: each backend knows its own by their directory.

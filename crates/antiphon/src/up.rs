@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use antiphon_backends::local::{LocalBackend, LocalConfig};
+use antiphon_backends::supervisor;
 use antiphon_server::{Limits, Over, ServerConfig, Started, audit as audit_log, start};
 use antiphon_store::SqliteLog;
 use antiphon_types::NodeSpec;
@@ -19,14 +20,6 @@ use crate::failure::{Failure, causes};
 use crate::render::{print, say};
 use crate::settings::{self, Settings};
 use crate::telemetry;
-
-/// Supervises a task: the one in this directory, or the one of this role that Slurm has started here.
-pub(crate) fn supervise(dir: &Path, role: Option<&str>) -> ExitCode {
-    match role {
-        None => antiphon_backends::local::supervise::run(dir),
-        Some(role) => antiphon_backends::slurm::step::run(dir, role),
-    }
-}
 
 /// Starts a server over this machine and stays until it is told to stop.
 pub(crate) fn run(target: &Target, args: UpArgs) -> Result<ExitCode, Failure> {
@@ -205,10 +198,7 @@ pub(crate) fn local(
     let failed = |what: &str, why: String| Failure::new(Exit::Server, "AP0412", what).why(why);
     let binary = std::env::current_exe()
         .map_err(|error| failed("the antiphon binary cannot find itself", error.to_string()))?;
-    let supervisor = vec![
-        binary.to_string_lossy().into_owned(),
-        "supervise".to_owned(),
-    ];
+    let supervisor = supervisor::command(&binary);
     let config = LocalConfig {
         nodes,
         virtual_gpus,

@@ -89,6 +89,8 @@ pub(crate) fn run_placed(task_dir: &Path, placed: Placed) -> ExitCode {
 pub(crate) struct Placed {
     /// Variables on top of those in `task.json`.
     pub(crate) environment: BTreeMap<String, String>,
+    /// The GPUs that the task was given, as the node counts them.
+    pub(crate) gpus: Vec<u32>,
     /// Why the node cannot run the task, if so.
     pub(crate) unfit: Option<String>,
     /// The directory in which orders are left, where the server does not signal supervisors.
@@ -145,6 +147,7 @@ fn supervise(dir: TaskDir, placed: Placed) -> io::Result<Supervised> {
     dir.write_supervisor(&ProcessFile {
         process: find(getpid().as_raw_nonzero().get())?,
         boot: boot.clone(),
+        gpus: placed.gpus,
     })?;
 
     signals.take_order();
@@ -159,7 +162,11 @@ fn supervise(dir: TaskDir, placed: Placed) -> io::Result<Supervised> {
             Ok(main) => {
                 let running = find(main).and_then(|process| {
                     let boot = boot.clone();
-                    dir.write_process(&ProcessFile { process, boot })
+                    dir.write_process(&ProcessFile {
+                        process,
+                        boot,
+                        gpus: Vec::new(),
+                    })
                 });
                 if let Err(error) = running {
                     // Costs only the report of the start; the command runs.

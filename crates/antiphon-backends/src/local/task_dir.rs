@@ -93,6 +93,9 @@ pub(crate) struct NodeCheck {
 pub(crate) struct ProcessFile {
     pub(crate) process: Process,
     pub(crate) boot: String,
+    /// Of a supervisor that another system has started: the GPUs that it gave the task, as the node counts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gpus: Vec<u32>,
 }
 
 /// What stands in a JSON file: a version, then the content.
@@ -187,6 +190,7 @@ impl TaskDir {
                     start_ticks: 0,
                 },
                 boot: String::new(),
+                gpus: Vec::new(),
             })),
             supervisor => supervisor,
         }

@@ -267,7 +267,10 @@ impl Look {
             let strays = self.strays(attempt)?.into_iter();
             tasks.extend(strays.map(|task| (task, TaskSeen::Orphaned)));
         }
-        Ok((!tasks.is_empty()).then_some(Seen { tasks }))
+        Ok((!tasks.is_empty()).then_some(Seen {
+            tasks,
+            gpus: BTreeMap::new(),
+        }))
     }
 
     /// Tasks of an attempt of which processes live, whatever became of their directories.

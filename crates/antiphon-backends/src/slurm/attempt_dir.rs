@@ -3,16 +3,13 @@
 //!
 //! | file | written by | says |
 //! | --- | --- | --- |
-//! | `attempt.json` | server | which tasks run where, so that a supervisor finds its own |
-//! | `batch.sh` | server | what Slurm starts |
-//! | `submitting.json` | server | from here on Slurm may have the job |
+//! | `attempt.json` | server | which tasks run where, so that a supervisor finds its own; from here on Slurm may have the job |
 //! | `slurm.json` | server | Slurm's number of the job |
 //! | `slurm.log` | Slurm | what the batch script and `srun` said; mostly empty |
 //! | `order.json` | server | SIGTERM or SIGKILL, for supervisors to give |
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use antiphon_types::{AttemptId, Timestamp};
@@ -21,9 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::queue::{Label, SlurmJobId};
 use crate::local::supervise::{ORDER_FILE, Order};
 use crate::local::task_dir::{self, TaskDir};
-
-/// The file in a task's directory that says which GPUs Slurm gave it.
-const GPUS_FILE: &str = "gpus.json";
 
 /// `attempt.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +65,6 @@ impl AttemptDir {
         self.path.join("slurm.log")
     }
 
-    pub(super) fn script(&self) -> PathBuf {
-        self.path.join("batch.sh")
-    }
-
     pub(super) fn task(&self, task: &PlacedTask) -> TaskDir {
         TaskDir::of(
             &self.attempts,
@@ -94,28 +84,9 @@ impl AttemptDir {
         task_dir::write(&self.path, "attempt.json", file)
     }
 
-    pub(super) fn write_script(&self, text: &str) -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o700)
-            .open(self.script())?;
-        file.write_all(text.as_bytes())
-    }
-
-    /// Whether Slurm may have the job.
-    pub(super) fn is_submitting(&self) -> io::Result<bool> {
-        Ok(task_dir::read::<()>(&self.path, "submitting.json")?.is_some())
-    }
-
-    pub(super) fn write_submitting(&self) -> io::Result<()> {
-        task_dir::write(&self.path, "submitting.json", &())
-    }
-
     /// Slurm has refused the job: it was never there.
-    pub(super) fn remove_submitting(&self) -> io::Result<()> {
-        fs::remove_file(self.path.join("submitting.json"))
+    pub(super) fn remove_attempt(&self) -> io::Result<()> {
+        fs::remove_file(self.path.join("attempt.json"))
     }
 
     pub(super) fn job(&self) -> io::Result<Option<SlurmJobId>> {
@@ -151,14 +122,4 @@ impl AttemptDir {
             owner: owner.to_owned(),
         }
     }
-}
-
-/// Writes down which GPUs Slurm gave a task.
-pub(super) fn write_gpus(dir: &Path, gpus: &[u32]) -> io::Result<()> {
-    task_dir::write(dir, GPUS_FILE, &gpus)
-}
-
-/// Which GPUs Slurm gave a task, once it has begun.
-pub(super) fn gpus(dir: &Path) -> io::Result<Option<Vec<u32>>> {
-    task_dir::read(dir, GPUS_FILE)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::SlurmError;
@@ -33,16 +34,24 @@ pub(super) async fn call(
     conf: Option<&Path>,
     limit: Duration,
 ) -> Result<String, SlurmError> {
-    call_with(program, arguments, conf, limit, &[]).await
+    call_with(program, arguments, conf, limit, Call::default()).await
 }
 
-/// The same, with variables besides.
+/// What a command gets besides its arguments.
+#[derive(Debug, Default)]
+pub(super) struct Call<'a> {
+    pub(super) variables: &'a [(&'a str, &'a str)],
+    /// What it reads; nothing where it is empty.
+    pub(super) input: Vec<u8>,
+}
+
+/// The same, with more than arguments.
 pub(super) async fn call_with(
     program: &'static str,
     arguments: &[String],
     conf: Option<&Path>,
     limit: Duration,
-    variables: &[(&str, &str)],
+    Call { variables, input }: Call<'_>,
 ) -> Result<String, SlurmError> {
     // A bare name would be looked for in the child, which then has to be forked with all of this server's memory: on two
     // cores that cost as much as the command itself. One that is nowhere fails with its name below.
@@ -53,7 +62,13 @@ pub(super) async fn call_with(
         .env_clear()
         .envs(inherited())
         .envs(variables.iter().copied())
-        .stdin(Stdio::null())
+        .stdin(if input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         // A call that was given up must not act later than its successor if that can be helped.
         .kill_on_drop(true);
     for name in ["SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS"] {
@@ -64,7 +79,15 @@ pub(super) async fn call_with(
     if let Some(conf) = conf {
         command.env("SLURM_CONF", conf);
     }
-    let Ok(ended) = tokio::time::timeout(limit, command.output()).await else {
+    let ended = async {
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that ends without reading says why by its status.
+            let _ = stdin.write_all(&input).await;
+        }
+        child.wait_with_output().await
+    };
+    let Ok(ended) = tokio::time::timeout(limit, ended).await else {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         return Err(SlurmError::TimedOut { program, limit_ms });
     };

@@ -18,9 +18,10 @@ use crate::{BackendError, Seen, TaskSeen};
 struct Files {
     file: AttemptFile,
     job: Option<SlurmJobId>,
-    submitting: bool,
     order: Option<Order>,
     tasks: BTreeMap<TaskId, (TaskDir, Progress)>,
+    /// The GPUs that Slurm gave those that have begun.
+    gpus: BTreeMap<TaskId, Vec<u32>>,
 }
 
 /// How far a task has come by its files.
@@ -50,14 +51,13 @@ impl Inner {
                 self.watch().add(job, label.clone());
                 job
             }
-            None if files.submitting => match self.find(&label).await? {
+            None => match self.find(&label).await? {
                 Some(job) => {
                     self.took(&dir, job.id, label.clone())?;
                     job.id
                 }
                 None => return Ok(never_started(files)),
             },
-            None => return Ok(never_started(files)),
         };
         let over = self.over(attempt, job, &files).await;
         let Some(word) = over else {
@@ -160,7 +160,7 @@ fn read_files(dir: &AttemptDir, attempt: AttemptId) -> io::Result<Option<Files>>
     let Some(file) = dir.attempt_file()? else {
         return Ok(None);
     };
-    let mut tasks = BTreeMap::new();
+    let (mut tasks, mut gpus) = (BTreeMap::new(), BTreeMap::new());
     for placed in &file.tasks {
         let task = TaskId {
             attempt,
@@ -169,13 +169,22 @@ fn read_files(dir: &AttemptDir, attempt: AttemptId) -> io::Result<Option<Files>>
         };
         let place = dir.task(placed);
         let progress = progress(&place)?;
+        let begun = match progress {
+            Progress::Waiting | Progress::Ended(_) => None,
+            Progress::Supervised | Progress::Running => place.supervisor()?,
+        };
+        if let Some(supervisor) = begun.filter(|supervisor| !supervisor.gpus.is_empty()) {
+            let mut given = supervisor.gpus;
+            given.sort_unstable();
+            gpus.insert(task.clone(), given);
+        }
         tasks.insert(task, (place, progress));
     }
     Ok(Some(Files {
         job: dir.job()?,
-        submitting: dir.is_submitting()?,
         order: dir.order()?,
         tasks,
+        gpus,
         file,
     }))
 }
@@ -200,6 +209,7 @@ fn alive(files: Files) -> Seen {
         Progress::Ended(exit) => TaskSeen::Ended(exit),
     };
     Seen {
+        gpus: files.gpus,
         tasks: files
             .tasks
             .into_iter()
@@ -240,7 +250,10 @@ fn settled(files: Files, dir: &AttemptDir, job: SlurmJobId, word: &str) -> io::R
         };
         tasks.insert(task, seen);
     }
-    Ok(Seen { tasks })
+    Ok(Seen {
+        tasks,
+        gpus: files.gpus,
+    })
 }
 
 /// The end of a task that wrote none.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use antiphon_types::Millis;
 
 use super::SlurmError;
-use super::command::call_with;
+use super::command::{Call, call_with};
 
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,11 @@ impl Reader {
         let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         let limit = Duration::from_millis(self.limit.as_millis());
         let conf = self.conf.as_deref();
-        call_with(program, &arguments, conf, limit, &VARIABLES).await
+        let call = Call {
+            variables: &VARIABLES,
+            ..Call::default()
+        };
+        call_with(program, &arguments, conf, limit, call).await
     }
 
     /// Which switches nodes hang on; nothing where Slurm has no topology.

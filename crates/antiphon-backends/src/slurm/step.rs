@@ -4,26 +4,19 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use antiphon_types::AttemptId;
 
-use super::attempt_dir::{AttemptDir, AttemptFile, PlacedTask, write_gpus};
+use super::attempt_dir::{AttemptDir, AttemptFile, PlacedTask};
 use crate::local::supervise::{Placed, run_placed};
 
 /// Supervises the task of `role` that Slurm has started here, of the attempt in this directory.
 #[must_use]
 pub fn run(attempt_dir: &Path, role: &str) -> ExitCode {
     match find(attempt_dir, role, &Variables::read()) {
-        Ok((task, placed)) => {
-            let (path, gpus) = task;
-            if let Err(error) = write_gpus(&path, &gpus) {
-                // Costs only what is said of the GPUs.
-                note(&format!("cannot write gpus.json: {error}"));
-            }
-            run_placed(&path, placed)
-        }
+        Ok((path, placed)) => run_placed(&path, placed),
         Err(error) => {
             note(&format!("cannot tell which task this is: {error}"));
             ExitCode::FAILURE
@@ -60,10 +53,8 @@ impl Variables {
     }
 }
 
-/// A task's directory, and the GPUs that it was given.
-type Found = (std::path::PathBuf, Vec<u32>);
-
-fn find(attempt_dir: &Path, role: &str, variables: &Variables) -> io::Result<(Found, Placed)> {
+/// The directory of the task that Slurm has started here, and what it was given.
+fn find(attempt_dir: &Path, role: &str, variables: &Variables) -> io::Result<(PathBuf, Placed)> {
     let wrong = |error: String| io::Error::other(error);
     let attempts = attempt_dir.parent().unwrap_or(Path::new("/"));
     let name = attempt_dir.file_name().unwrap_or_default();
@@ -87,10 +78,6 @@ fn find(attempt_dir: &Path, role: &str, variables: &Variables) -> io::Result<(Fo
     })?;
     let given = |list: &str| part(list, local, of_role, task.gpus.len());
     let visible = given(&variables.visible);
-    let indices: Vec<u32> = given(&variables.indices)
-        .iter()
-        .filter_map(|index| index.parse().ok())
-        .collect();
     let (asked, got) = (task.gpus.len(), visible.len());
     let unfit = (got < asked).then(|| {
         format!(
@@ -101,11 +88,15 @@ fn find(attempt_dir: &Path, role: &str, variables: &Variables) -> io::Result<(Fo
     let placed = Placed {
         // Empty, not absent, for a task without GPUs: absent would mean all of them.
         environment: BTreeMap::from([("CUDA_VISIBLE_DEVICES".to_owned(), visible.join(","))]),
+        gpus: given(&variables.indices)
+            .iter()
+            .filter_map(|index| index.parse().ok())
+            .collect(),
         unfit,
         orders: Some(attempt_dir.to_owned()),
     };
     let path = dir.task(task).path().to_owned();
-    Ok(((path, indices), placed))
+    Ok((path, placed))
 }
 
 /// The `local`-th task of a role on a node, and how many it has there.
@@ -177,13 +168,13 @@ mod tests {
             indices: gpus.into(),
         };
         let find = |variables| find(dir.path(), "trainer", &variables);
-        let ((path, gpus), placed) = find(variables("n2", "1", "4,5,6,7")).unwrap();
+        let (path, placed) = find(variables("n2", "1", "4,5,6,7")).unwrap();
         assert!(path.ends_with("job-42.3/trainer.1"));
-        assert_eq!(gpus, [6, 7]);
+        assert_eq!(placed.gpus, [6, 7]);
         assert_eq!(placed.environment["CUDA_VISIBLE_DEVICES"], "6,7");
         assert_eq!(placed.unfit, None);
-        let ((path, gpus), placed) = find(variables("n1", "0", "0")).unwrap();
-        assert!(path.ends_with("job-42.3/trainer.2") && gpus.is_empty());
+        let (path, placed) = find(variables("n1", "0", "0")).unwrap();
+        assert!(path.ends_with("job-42.3/trainer.2") && placed.gpus.is_empty());
         assert_eq!(placed.environment["CUDA_VISIBLE_DEVICES"], "");
         // Fewer GPUs than were asked for are none: the node is not fit.
         let (_, placed) = find(variables("n2", "0", "")).unwrap();

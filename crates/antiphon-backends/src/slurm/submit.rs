@@ -32,10 +32,11 @@ struct Prepared {
     dir: AttemptDir,
     label: Label,
     arguments: Vec<String>,
+    script: String,
     /// Slurm's number, where it is known already.
     job: Option<SlurmJobId>,
-    /// Whether Slurm may have it already.
-    submitting: bool,
+    /// Whether Slurm may have it already: it was prepared before.
+    again: bool,
 }
 
 impl Inner {
@@ -56,17 +57,18 @@ impl Inner {
             dir,
             label,
             arguments,
+            script,
             job,
-            submitting,
+            again,
         } = prepared;
         let known = match job {
             Some(job) => Some(job),
-            None if submitting => self.find(&label).await?.map(|job| job.id),
+            None if again => self.find(&label).await?.map(|job| job.id),
             None => None,
         };
         let job = match known {
             Some(job) => job,
-            None => self.submit(&dir, &arguments).await?,
+            None => self.submit(&dir, &arguments, script).await?,
         };
         self.took(&dir, job, label)
     }
@@ -87,18 +89,15 @@ impl Inner {
         &self,
         dir: &AttemptDir,
         arguments: &[String],
+        script: String,
     ) -> Result<SlurmJobId, BackendError> {
         let _turn = self.submits.acquire().await.ok();
-        dir.write_submitting()
-            .map_err(failed("write", dir.path()))?;
-        let mut arguments = arguments.to_vec();
-        arguments.push(dir.script().to_string_lossy().into_owned());
-        let printed = match self.call("sbatch", &arguments).await {
+        let printed = match self.call_with_input("sbatch", arguments, script).await {
             Ok(printed) => printed,
             Err(error) => {
                 if !error.may_have_acted() {
                     // What is not gone is looked for by name next time: slower, and as right.
-                    let _ = dir.remove_submitting();
+                    let _ = withdraw(dir);
                 }
                 return Err(error.into());
             }
@@ -176,6 +175,17 @@ impl Inner {
     }
 }
 
+/// Takes back what says that Slurm may have an attempt, unless a supervisor of it has begun after all.
+fn withdraw(dir: &AttemptDir) -> io::Result<()> {
+    let file = dir.attempt_file()?;
+    for task in file.iter().flat_map(|file| &file.tasks) {
+        if dir.task(task).supervisor()?.is_some() {
+            return Ok(());
+        }
+    }
+    dir.remove_attempt()
+}
+
 /// An order that was left.
 struct Left {
     job: SlurmJobId,
@@ -227,6 +237,7 @@ fn prepare(
 ) -> Result<Prepared, BackendError> {
     let cannot = || failed("prepare", dir.path());
     set_aside_another_history(&dir, launch)?;
+    let again = dir.attempt_file().map_err(cannot())?.is_some();
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -266,15 +277,14 @@ fn prepare(
         gres_type: gres_type(launch, inventory),
         log: &dir.log(),
     };
-    let text = script::batch(&config.supervisor, dir.path(), place.gres_type, &components);
-    dir.write_script(&text).map_err(cannot())?;
     let label = dir.label(launch.launched, owner);
     let arguments = script::sbatch(config, launch, &label, &components, &place);
     Ok(Prepared {
         label,
         arguments,
+        script: script::batch(&config.supervisor, dir.path(), place.gres_type, &components),
         job: dir.job().map_err(cannot())?,
-        submitting: dir.is_submitting().map_err(cannot())?,
+        again,
         dir,
     })
 }

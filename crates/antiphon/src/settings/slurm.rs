@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use antiphon_backends::slurm::{self, ObserverConfig, SlurmConfig};
+use antiphon_backends::supervisor;
 use antiphon_types::{Class, Millis};
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -83,7 +84,7 @@ impl SlurmFile {
             config.root.clone_from(dir);
         }
         if let Some(supervisor) = &self.supervisor {
-            config.supervisor = vec![supervisor.clone(), "supervise".to_owned()];
+            config.supervisor = supervisor::command_at(supervisor);
         }
         Ok(())
     }
