@@ -5,6 +5,7 @@ mod change;
 mod command;
 mod decision;
 mod gate;
+mod holds;
 mod measure;
 mod observation;
 mod steer;
@@ -13,6 +14,7 @@ mod time;
 use antiphon_types::{Body, CommandId, Event, JobId};
 
 pub(crate) use self::command::submit;
+pub(crate) use self::holds::holds_other;
 pub(crate) use self::steer::is_new_shard;
 use crate::state::{CommandRecord, Mode, State};
 

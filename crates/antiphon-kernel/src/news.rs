@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use antiphon_types::{AttemptId, NodeName, NodeSpec, NodeState, Observation, TaskId};
 
-use crate::apply::is_new_shard;
+use crate::apply::{holds_other, is_new_shard};
 use crate::jobs::{Active, Job, TaskPhase};
 use crate::state::State;
 
@@ -26,6 +26,7 @@ pub fn is_news(state: &State, observation: &Observation) -> bool {
                     .all(|one| known.clone().any(|other| other == one))
                 || inventory_differs(state, nodes)
         }
+        Observation::Holds { task, gpus } => holds_other(state, task, gpus),
         Observation::TaskStarted { task } => {
             matches!(phase(state, task), Some(TaskPhase::Launched))
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use antiphon_backends::trust::CA_VARIABLE;
 use antiphon_backends::{Backend, BackendError, Launch, TaskSeen};
-use antiphon_kernel::{Active, Job, JobState, StopPhase, TaskPhase};
+use antiphon_kernel::{Active, Job, JobState, StopPhase, TaskPhase, is_news};
 use antiphon_types::{Action, AttemptId, Exit, JobId, JobSpec, Observation, TaskId};
 use tokio::sync::mpsc;
 
@@ -306,6 +306,13 @@ impl Executor {
                 return Sight::Other;
             }
         };
+        for (task, gpus) in seen.iter().flat_map(|seen| seen.gpus.clone()) {
+            let holds = Observation::Holds { task, gpus };
+            // The same at each look, and as booked most times.
+            if is_news(&self.view.state(), &holds) && self.inputs.observe(holds).await.is_err() {
+                return Sight::Other;
+            }
+        }
         let mut found = Sight::Other;
         for (task, phase) in self.tasks_of(attempt) {
             let sight = seen.as_ref().and_then(|seen| seen.tasks.get(&task));

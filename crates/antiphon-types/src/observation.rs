@@ -21,6 +21,13 @@ pub enum Observation {
         #[serde(default)]
         resources: BTreeMap<String, u64>,
     },
+    /// Which GPUs of its node a task really has, where the backend chooses them.
+    Holds {
+        /// The task.
+        task: TaskId,
+        /// Their indices, ascending.
+        gpus: Vec<u32>,
+    },
     /// A task's command runs.
     TaskStarted {
         /// The task.

@@ -9,7 +9,7 @@ use antiphon_types::{
 };
 
 use super::change::has_started;
-use super::{measure, steer};
+use super::{holds, measure, steer};
 use crate::capacity::{Capacity, NodeId};
 use crate::expect::{by_report, ends, speed_of};
 use crate::index::{NEVER, Tenant, by_type, place};
@@ -26,6 +26,7 @@ pub(super) fn fold(state: &mut State, observation: &Observation) {
             partitions,
             resources,
         } => take_inventory(state, nodes, partitions, resources),
+        Observation::Holds { task, gpus } => holds::fold(state, task, gpus),
         Observation::TaskStarted { task } => task_started(state, task),
         Observation::TaskEnded { task, exit } => task_ended(state, task, exit),
         Observation::Attached { attempt, .. } => {

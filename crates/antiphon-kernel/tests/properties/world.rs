@@ -152,7 +152,11 @@ impl World {
 
     /// Logs one input and decides until there is nothing more to do, unless another is to share its commit.
     pub(crate) fn input(&mut self, body: Body) {
+        let holds = matches!(body, Body::Observation(Observation::Holds { .. }));
         self.log(body);
+        if holds {
+            self.agree();
+        }
         if !self.together {
             self.decide();
         }

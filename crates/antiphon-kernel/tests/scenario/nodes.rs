@@ -26,6 +26,32 @@ fn a_node_where_jobs_of_two_teams_fail_is_put_aside() {
     );
 }
 
+/// Slurm and Kubernetes choose the devices of a node themselves.
+#[test]
+fn whoever_is_given_another_gpu_than_was_booked_changes_places() {
+    check(
+        "nodes: n0 4 H100
+           0s   submit a: 2
+           0s   submit b: 1
+           5s   a holds 2,3
+           6s   a holds 2,3
+           7s   a holds 0
+           8s   a holds 3,4
+           9s   b exits 0
+           10s  submit c: 1
+           11s  a exits 0
+           12s  submit d: 2",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-1]
+            0s   launch job-2.1 on n0[2]
+            9s   settle job-2.1: succeeded
+            10s  launch job-3.1 on n0[0]
+            11s  settle job-1.1: succeeded
+            12s  launch job-4.1 on n0[1-2]
+        "#]],
+    );
+}
+
 #[test]
 fn failures_of_one_teams_jobs_alone_convict_no_node() {
     check(

@@ -111,6 +111,7 @@ impl World {
             return;
         }
         match words[..] {
+            [job, "holds", gpus] => self.holds(self.id(job), gpus),
             [job, "saves", step] => self.saves(self.id(job), step.parse().unwrap()),
             [job, "progress", step, "of", total] => self.progress(job, step, total, "1s"),
             [job, "progress", step, "of", total, "at", each] => {
@@ -444,6 +445,13 @@ impl World {
         let ends = self.ends.first().map(|(at, _)| *at);
         let others = ends.into_iter().chain(self.wake_at).chain([until]);
         (Some(first.0) < others.min()).then_some(first)
+    }
+
+    /// The backend has given a job's only task these GPUs.
+    fn holds(&mut self, job: JobId, gpus: &str) {
+        let [task] = self.tasks(job).try_into().expect("a job of one task");
+        let gpus = gpus.split(',').map(|gpu| gpu.parse().unwrap()).collect();
+        self.log(Body::Observation(Observation::Holds { task, gpus }));
     }
 
     /// The processes of an attempt run.

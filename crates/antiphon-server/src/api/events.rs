@@ -157,9 +157,9 @@ pub(crate) fn shown_to(
         },
         Body::Observation(observation) => match observation {
             Observation::Inventory { .. } => true,
-            Observation::TaskStarted { task } | Observation::TaskEnded { task, .. } => {
-                job(task.attempt.job)
-            }
+            Observation::Holds { task, .. }
+            | Observation::TaskStarted { task }
+            | Observation::TaskEnded { task, .. } => job(task.attempt.job),
             Observation::Attached { attempt, .. }
             | Observation::Acknowledged { attempt, .. }
             | Observation::Shards { attempt, .. } => job(attempt.job),

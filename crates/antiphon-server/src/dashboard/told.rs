@@ -256,7 +256,9 @@ impl Teller<'_> {
                     },
                 );
             }
-            Observation::TaskStarted { .. } | Observation::Shards { .. } => (),
+            Observation::Holds { .. }
+            | Observation::TaskStarted { .. }
+            | Observation::Shards { .. } => (),
         }
     }
 

@@ -190,6 +190,38 @@ fn slurm_carries_a_gang_through_preemption_and_everybodys_death() {
     );
 }
 
+/// Slurm takes the GPUs of one node from both sockets in turn, where antiphon books them in order.
+#[test]
+fn slurm_and_the_books_name_the_same_gpus() {
+    let Some(cluster) = Cluster::start(1, 1) else {
+        return;
+    };
+    let server = serve(&cluster);
+    let script = "echo \"$SLURMD_NODENAME[$CUDA_VISIBLE_DEVICES]\"; exec sleep 600";
+    let jobs: Vec<String> = (0..4)
+        .map(|number| server.submit(&format!("one-{number}"), "[resources]\ngpus = 1", script))
+        .collect();
+    let printed = |job: &str| server.ok(&["logs", job]).trim().to_owned();
+    let booked = |job: &str| server.job(job)["summary"]["allocation"].clone();
+    for job in &jobs {
+        wait(
+            "the books follow",
+            || booked(job) == printed(job).as_str(),
+            || format!("{job}: {} is booked, {} is so", booked(job), printed(job)),
+        );
+    }
+    let given: BTreeSet<String> = jobs.iter().map(|job| printed(job)).collect();
+    let in_order: BTreeSet<String> = (0..4).map(|gpu| format!("n1[{gpu}]")).collect();
+    assert_eq!(given.len(), 4);
+    assert_ne!(given, in_order, "Slurm has given what was booked anyway");
+    for job in &jobs {
+        server.ok(&["cancel", job]);
+        server.wait_for(job, "canceled");
+    }
+    let (live, replayed) = server.digests();
+    assert_eq!(live, replayed);
+}
+
 /// Submits real training on two nodes: torchrun on each, one rank under it.
 fn train_with_torch(server: &Server, torch: &str, name: &str, steps: u32) -> String {
     let trainer = root().join("crates/antiphon/tests/e2e/ddp.py");

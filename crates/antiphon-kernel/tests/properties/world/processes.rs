@@ -61,9 +61,9 @@ pub(super) fn code(code: i32, class: Option<ExitClass>) -> Exit {
 fn attempt_of(observation: &Observation) -> Option<AttemptId> {
     match observation {
         Observation::Inventory { .. } => None,
-        Observation::TaskStarted { task } | Observation::TaskEnded { task, .. } => {
-            Some(task.attempt)
-        }
+        Observation::Holds { task, .. }
+        | Observation::TaskStarted { task }
+        | Observation::TaskEnded { task, .. } => Some(task.attempt),
         Observation::Attached { attempt, .. } | Observation::Acknowledged { attempt, .. } => {
             Some(*attempt)
         }
@@ -126,7 +126,42 @@ impl World {
             living.until = Some(self.at.after(self.behaviors[&task.attempt.job].runs));
         }
         let task = task.clone();
+        if let Some(gpus) = self.chosen(&task) {
+            let task = task.clone();
+            self.outbox.push(Observation::Holds { task, gpus });
+        }
         self.outbox.push(Observation::TaskStarted { task });
+    }
+
+    /// The GPUs that the backend has given a task of every other job: others than were booked.
+    fn chosen(&self, task: &TaskId) -> Option<Vec<u32>> {
+        let job = task.attempt.job;
+        let active = self.state.job(job)?.state.active()?;
+        let booked = &active.allocation.tasks[active.position(task)?];
+        let node = &self.state.node(&booked.node)?.spec;
+        // A backend gives nobody a GPU that is lost or cut.
+        if !(node.gpus_lost.is_empty() && node.slices.is_empty()) {
+            return None;
+        }
+        let there = node.gpus;
+        let shift = u32::try_from(job.0 % 8).expect("it is below 8");
+        let given = booked.gpus.iter().map(|gpu| (gpu + 1 + shift) % there);
+        let mut given: Vec<u32> = given.collect();
+        given.sort_unstable();
+        (job.0.is_multiple_of(2) && !given.is_empty()).then_some(given)
+    }
+
+    /// Those that run hold what the books say after a report of that.
+    pub(super) fn agree(&mut self) {
+        for (attempt, living) in &mut self.processes {
+            let active = self
+                .state
+                .job(attempt.job)
+                .and_then(|job| job.state.active());
+            if let Some(active) = active.filter(|active| active.attempt == *attempt) {
+                living.allocation.clone_from(&active.allocation);
+            }
+        }
     }
 
     pub(super) fn end(&mut self, task: &TaskId, exit: Exit) {
