@@ -223,6 +223,11 @@ impl Drop for Place {
     }
 }
 
+/// A body that did not come within [`BODY`].
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not come within {} s", BODY.as_secs())]
+pub(crate) struct LateBody;
+
 /// A request's body that has to come within [`BODY`]. The clock is started only where the body is not there yet.
 struct Awaited {
     body: Incoming,
@@ -248,8 +253,7 @@ impl hyper::body::Body for Awaited {
         }
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(BODY)));
         ready!(late.as_mut().poll(cx));
-        let error = format!("the body did not come within {} s", BODY.as_secs());
-        Poll::Ready(Some(Err(error.into())))
+        Poll::Ready(Some(Err(Box::new(LateBody))))
     }
 
     fn is_end_stream(&self) -> bool {

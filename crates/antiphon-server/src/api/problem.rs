@@ -1,5 +1,8 @@
 //! Refusals and failures as RFC 9457 problems, with the same code, detail and help as everywhere else.
 
+use std::error::Error;
+use std::iter::successors;
+
 use antiphon_backends::Preflight;
 use antiphon_types::Rejection;
 use axum::Json;
@@ -11,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::model::Problem;
 use crate::event_loop::Refused;
 use crate::jobfile::JobFileError;
+use crate::serve::LateBody;
 
 /// Longest text of the framework's own that is passed on.
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -173,6 +177,19 @@ impl From<Preflight> for Fault {
 
 impl From<JsonRejection> for Fault {
     fn from(error: JsonRejection) -> Self {
+        let first: &(dyn Error + 'static) = &error;
+        let mut causes = successors(Some(first), |error: &&(dyn Error + 'static)| {
+            (*error).source()
+        });
+        if let Some(late) = causes.find_map(|error| error.downcast_ref::<LateBody>()) {
+            let help = "send the same again, whole; nothing was changed";
+            return Self::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "AP0501",
+                late.to_string(),
+                help,
+            );
+        }
         let help = "see `/v1/openapi.json` for what the body holds";
         Self::new(error.status(), "AP0501", error.body_text(), help)
     }
@@ -182,5 +199,28 @@ impl From<QueryRejection> for Fault {
     fn from(error: QueryRejection) -> Self {
         let help = "see `/v1/openapi.json` for the parameters there are";
         Self::new(error.status(), "AP0501", error.body_text(), help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::FromRequest as _;
+    use axum::http::Request;
+    use futures_util::stream;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_comes_too_slowly_is_no_fault_of_its_form() {
+        let parts = stream::iter([Ok("{"), Err(LateBody)]);
+        let request = Request::post("/")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from_stream(parts))
+            .unwrap();
+        let error = Json::<Value>::from_request(request, &()).await.unwrap_err();
+        let answer = Fault::from(error).into_response();
+        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
     }
 }
