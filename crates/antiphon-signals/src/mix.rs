@@ -1,6 +1,6 @@
 //! The mix: what part of the stream each healthy shard gets. Three quarters of the stream go evenly over categories, one by how
-//! much their probes improved of late for what they got of it; inside a category by distinct samples. Training loss never
-//! enters: a bandit on it feeds noise.
+//! much their probes improved of late for what they got of it; inside a category by distinct samples. As long as nothing is
+//! known of improvement, from the first step on, all of it is even. Training loss never enters: a bandit on it feeds noise.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,9 @@ const EVEN_SHARE: f64 = 0.75;
 const IMPROVEMENT_BASE: f64 = 0.05;
 /// What a category got is held against an even part up to so many times more or less: a small part says little.
 const PART_MAX: f64 = 4.0;
-/// The mix is told when some weight moved by more than this since it was told last.
-const TOLD_MOVE_MIN: f64 = 0.1;
+/// The mix is told when some weight moved by more than this since it was told last: a smaller move changes little, and whoever
+/// is told looks at the probes more often.
+const TOLD_MOVE_MIN: f64 = 0.2;
 /// The last twentieth of a run keeps its mix: a change would have no time to pay.
 const FROZEN_PERMILLE: u64 = 950;
 /// Parts per million of a weight of 1.
@@ -426,10 +427,12 @@ fn evidence(
                 Standing::Trusted => {
                     let category = stream.category_names.name(shard.category);
                     let improved = stream.categories[shard.category].improved(IMPROVED_TICKS);
-                    let told = improved.map_or_else(
-                        || format!("{category} without a probe"),
-                        |nats| format!("{category} improved {nats:.3} nat"),
-                    );
+                    let probed = stream.categories[shard.category].probe().is_some();
+                    let told = match improved {
+                        Some(nats) => format!("{category} improved {nats:.3} nat"),
+                        None if probed => format!("{category} even until its second probe"),
+                        None => format!("{category} without a probe"),
+                    };
                     // The category may have no name.
                     told.trim_start().to_owned()
                 }

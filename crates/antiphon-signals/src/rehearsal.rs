@@ -43,6 +43,10 @@ pub(crate) struct Rehearsal {
     pub(crate) categories: Vec<(&'static str, Curve)>,
     pub(crate) probes: bool,
     pub(crate) obeys: bool,
+    /// Whether it says at its start what it draws from, with the weights.
+    pub(crate) attaches: bool,
+    /// The step that it resumes after.
+    pub(crate) first_step: u64,
     pub(crate) total_steps: Option<u64>,
     pub(crate) context: Context,
     pub(crate) weights_seen: Vec<Vec<f64>>,
@@ -56,6 +60,8 @@ impl Rehearsal {
             categories: categories.to_vec(),
             probes: true,
             obeys: true,
+            attaches: true,
+            first_step: 0,
             total_steps: None,
             context: Context::default(),
             weights_seen: Vec::new(),
@@ -126,11 +132,14 @@ impl Rehearsal {
 
     /// Trains from step 1 on: 16 samples a step, a probe of each category every 20.
     pub(crate) fn run(&mut self, steps: u64) -> Vec<Diagnosis> {
+        if self.attaches {
+            self.attach();
+        }
         let mut window =
             JobWindow::new("job-1.1".parse().unwrap()).with_context(self.context.clone());
         let mut said = Vec::new();
-        for step in 0..=steps {
-            if step > 0 {
+        for step in self.first_step..=self.first_step + steps {
+            if step > self.first_step {
                 self.step(&mut window, step);
             }
             if self.probes && step % 20 == 0 {
@@ -154,6 +163,16 @@ impl Rehearsal {
             self.weights_seen.push(self.shares());
         }
         said
+    }
+
+    fn attach(&mut self) {
+        for shard in &self.shards {
+            let origins = &mut self.context.shards;
+            let origin = origins.entry(shard.name.to_owned()).or_default();
+            shard.category.clone_into(&mut origin.category);
+            origin.samples = shard.unique;
+            origin.weight_ppm = Some((shard.weight * 1e6) as u32);
+        }
     }
 
     pub(crate) fn step(&mut self, window: &mut JobWindow, step: u64) {

@@ -8,7 +8,7 @@ use crate::conclusion::Conclusion;
 use crate::context::Context;
 use crate::gap::{Look, Tick};
 use crate::mix::{self, Mix};
-use crate::starving::StarvingRule;
+use crate::starving::{Starved, StarvingRule};
 use crate::stream::{SAMPLES_MIN, Shard, Stream};
 
 /// No conviction before so many steps: every gap is wide at first.
@@ -31,6 +31,8 @@ pub(crate) struct ShardRule {
     mix: Mix,
     starving: StarvingRule,
     all_bad: bool,
+    /// Whether the run is past its first step, or was given a mix to begin with.
+    begun: bool,
 }
 
 /// What the rule thinks of one shard.
@@ -110,6 +112,30 @@ impl ShardRule {
 
     fn keep_up(&mut self, stream: &Stream) {
         self.watched.resize(stream.shards.len(), Watched::default());
+    }
+
+    /// Whether it is too late for a mix to begin with, or that was said.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Says the mix that a run begins with, once it is known what it draws from. A run that goes on from an earlier step, or
+    /// after earlier attempts, has its mix.
+    pub(crate) fn begin(
+        &mut self,
+        step: u64,
+        done_before: u64,
+        stream: &mut Stream,
+        context: &Context,
+    ) -> Vec<Conclusion> {
+        let first = step <= 1 && done_before == 0;
+        self.begun = !first;
+        if !first || !stream.expect(context) {
+            return Vec::new();
+        }
+        self.begun = true;
+        self.keep_up(stream);
+        mix::tell(&mut self.mix, stream, &self.watched, Starved::default())
     }
 
     /// Judges all shards at the end of a tick.

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use antiphon_types::ShardOrigin;
+
 use crate::context::Context;
 use crate::names::Names;
 use crate::signal::{Signal, finite};
@@ -74,7 +76,7 @@ pub(crate) struct Shard {
     pub(crate) weight: Option<f64>,
     /// The first weight that the trainer reported: what its owner wanted.
     pub(crate) weight_first: Option<f64>,
-    /// Whether the last tick held a loss of it.
+    /// Whether the last tick held a loss of it; before the first, whether its owner draws from it.
     pub(crate) heard: bool,
     pub(crate) presence: Presence,
     /// Squared deviations of samples inside ticks, and over how many.
@@ -371,6 +373,24 @@ impl Stream {
 
     pub(crate) fn tell_origins(&mut self, context: &Context) {
         (0..self.shards.len()).for_each(|index| self.tell_origin(index, context));
+    }
+
+    /// Takes over the shards and their weights as the trainer attached with them, before anything was drawn; whether it
+    /// gave all weights.
+    pub(crate) fn expect(&mut self, context: &Context) -> bool {
+        let weighed = |origin: &ShardOrigin| origin.weight_ppm.is_some();
+        if context.shards.is_empty() || !context.shards.values().all(weighed) {
+            return false;
+        }
+        for (name, origin) in &context.shards {
+            let weight = origin.weight_ppm.map(|ppm| f64::from(ppm) / 1e6);
+            if let Some(index) = self.shard(name, context) {
+                let shard = &mut self.shards[index];
+                (shard.weight, shard.weight_first) = (weight, weight);
+                shard.heard = weight > Some(0.0);
+            }
+        }
+        true
     }
 
     /// Takes in what a signal says of a shard.

@@ -241,6 +241,13 @@ impl JobWindow {
         if let Some(progress) = signal.progress {
             self.observe_progress(progress, at);
         }
+        if !self.shards.has_begun()
+            && let Some(step) = signal.step
+        {
+            let rule = &mut self.shards;
+            let said = rule.begin(step, self.done_before, &mut self.stream, &self.context);
+            self.conclude(said);
+        }
         if let Some(probe_loss) = finite(signal.probe_loss) {
             self.observe_probe(signal, probe_loss, at);
             return;

@@ -242,7 +242,14 @@ fn a_loss_that_is_missing_or_not_a_number_leaves_the_weight_as_it_is() {
     let mut run = run_of_three(7, 0.2).shard("x", "code", 0.2, Kind::Broken);
     let said = run.run(400);
     assert_eq!(convicted(&said), []);
-    assert!((run.share("x") - 0.2).abs() < 0.002, "{:?}", run.shares());
+    // Nobody knew at the start.
+    let begun_with = run.weights_seen[0][3];
+    assert!((begun_with - 1.0 / 7.0).abs() < 0.002, "{begun_with}");
+    assert!(
+        (run.share("x") - begun_with).abs() < 0.002,
+        "{:?}",
+        run.shares()
+    );
 }
 
 #[test]
@@ -349,10 +356,45 @@ fn nothing_moves_in_the_last_twentieth_of_a_run() {
     };
     assert_eq!(
         told_at(200),
-        [21, 41, 61, 81],
+        [0, 21, 41, 61, 81],
         "a shard of 97 % still moves"
     );
-    assert_eq!(told_at(85), [21, 41, 61], "step 81 of 85 is too late");
+    assert_eq!(told_at(85), [0, 21, 41, 61], "step 81 of 85 is too late");
+}
+
+#[test]
+fn a_run_begins_even_over_categories_and_goes_on_with_the_mix_that_it_has() {
+    let skewed = || {
+        Rehearsal::new(1, &[CODE, PROSE, SUMS])
+            .shard("a", "code", 0.5, Kind::Healthy(0.0))
+            .shard("b", "prose", 0.25, Kind::Healthy(0.0))
+            .shard("c", "sums", 0.25, Kind::Healthy(0.0))
+    };
+    let even = |shares: &[f64]| {
+        let off = shares.iter().map(|share| (share - 1.0 / 3.0).abs());
+        off.fold(0.0, f64::max) < 1e-4
+    };
+    let mut run = skewed();
+    let said = run.run(20);
+    assert!(even(&run.weights_seen[0]), "{:?}", run.weights_seen[0]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    let evidence = &said[0].evidence;
+    assert!(
+        evidence.starts_with("a 50.0 to 33.3 %"),
+        "the largest move first: {evidence}"
+    );
+    // One that does not say what it draws from is told at its first tick.
+    let mut run = skewed();
+    run.attaches = false;
+    let said = run.run(40);
+    assert_eq!(run.weights_seen[20], [0.5, 0.25, 0.25]);
+    assert!(even(&run.weights_seen[21]), "{:?}", run.weights_seen[21]);
+    assert_eq!(said[0].step, 21);
+    // Nor is the mix of one that goes on from a checkpoint taken for its owner's.
+    let mut run = skewed();
+    run.first_step = 200;
+    run.run(20);
+    assert_eq!(run.weights_seen.last(), Some(&vec![0.5, 0.25, 0.25]));
 }
 
 #[test]
