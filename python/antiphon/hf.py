@@ -66,7 +66,7 @@ def instrument(
 
     `stream` replaces the Trainer's own data loader; without it a `shard` column of the data set, by name or by number
     in `shards`, says where each row is from. `probes` are held-out rows by category, evaluated every `probe_every`
-    steps.
+    steps; up to every 100, where antiphon finds nothing to change of the data.
     `handlers` carry out directives that the Trainer itself cannot, by name; what they raise is acknowledged as failed.
     """
     callback = AntiphonCallback(job, stream, shards=shards, probes=probes, probe_every=probe_every, handlers=handlers)
@@ -113,7 +113,7 @@ class AntiphonCallback(TrainerCallback):
         self.rollback_to: Path | None = None
         self.stopped_by: str | None = None  # A directive, `sigterm` or `superseded`.
         self.numbers: dict[str, Any] = {}  # What the mixin measured in this step.
-        self._probes = Probes(probes, probe_every)
+        self.probes = Probes(probes, probe_every)
         self._handlers = dict(handlers or {})
         self._awaiting_save: list[Directive] = []
         self._interval_s = 0.0
@@ -152,8 +152,10 @@ class AntiphonCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         with self.quiet:
-            # What the first stretch of training is held against.
+            # What the first stretch of training is held against. antiphon may have a mix to begin with.
+            self.probes.begin(state.global_step)
             self._probe(state.global_step)
+            self._job.flush()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._step_at == 0.0:
@@ -172,10 +174,10 @@ class AntiphonCallback(TrainerCallback):
             if args.process_index == 0:
                 numbers["progress"] = {"step": step, "total_steps": state.max_steps}
             job.signal_later(step, partial(_of_step, self.slot, numbers, self.losses.take()))
-            if self._probes.are_due(step):
+            if self.probes.are_due(step):
                 self._probe(step)
                 self._step_at = time.perf_counter()
-            elif self._probes.are_due(step - 1):
+            elif self.probes.looked_at == step - 1:
                 # The first step after the probes: what they say is judged now, and the answer is worth a request.
                 job.flush()
         due = self._interval_s > 0 and time.monotonic() - self._saved_at >= self._interval_s
@@ -336,6 +338,7 @@ class AntiphonCallback(TrainerCallback):
                 job.rejected(directive, "this Trainer does not draw from a MixedStream")
             else:
                 self.stream.carry_out(job, directive, self.slot)
+                self.probes.changed(state.global_step)
         elif do in SAVED or do == "snapshot":
             # Between two steps nothing is accumulated: a checkpoint here is a snapshot.
             self._awaiting_save.append(directive)
@@ -392,7 +395,7 @@ class AntiphonCallback(TrainerCallback):
         return f"the Trainer cannot carry out `{do}` while it runs; `instrument(handlers=...)` may"
 
     def _probe(self, step: int) -> None:
-        for category, loss in self._probes.losses(self.trainer):
+        for category, loss in self.probes.losses(self.trainer, step):
             if self.trainer.args.process_index == 0:
                 self._job.signal(step, category=category, probe_loss=loss)
 

@@ -19,6 +19,7 @@ import _torch_paths  # noqa: F401
 import antiphon
 import tiny
 from antiphon import hf, seal
+from antiphon.hf_probe import Probes
 from antiphon.retention import Retention
 from fake_server import FakeServer, fake_server, until
 
@@ -120,6 +121,35 @@ class Reporting(Served):
         found = [(signal["step"], signal["category"]) for signal in self.signals("probe_loss")]
         self.assertEqual(found, [(step, name) for step in (0, 2, 4) for name in ("easy", "hard")])
         self.assertTrue(all(0 < signal["probe_loss"] < 2 * math.log(32) for signal in self.signals("probe_loss")))
+
+    def test_probes_are_seldom_where_nothing_changes(self) -> None:
+        probes = {"easy": tiny.rows(11, 2, 2)}
+        _, loop, _ = self.train(max_steps=30, probes=probes, probe_every=2)
+        steps = [signal["step"] for signal in self.signals("probe_loss")]
+        self.assertEqual(steps, [0, 2, 4, 8, 16], "the next would be at 32")
+        self.assertEqual(loop.probes.rows_seen, 5 * 2)
+
+    def test_a_directive_about_data_brings_the_looks_at_probes_close_again(self) -> None:
+        self.server.directives = [{"id": 1, "do": "set_weights", "weights": {"noise": 0}, "not_before_slot": 0}]
+        self.train(max_steps=20, probes={"easy": tiny.rows(11, 2, 2)}, probe_every=2)
+        self.assertEqual(self.acks()[1]["applied"]["slot"], 8, "after the first step")
+        steps = [signal["step"] for signal in self.signals("probe_loss")]
+        self.assertEqual(steps, [0, 2, 4, 6, 10, 18], "0, 2, 4, 8, 16 without it")
+
+    def test_looks_are_at_most_a_hundred_steps_apart_unless_the_owner_says_so(self) -> None:
+        def looks(every: int, first: int, last: int) -> list[int]:
+            probes = Probes({"easy": [0]}, every)
+            probes.begin(first)
+            steps = []
+            for step in range(first, last):
+                if probes.are_due(step):
+                    probes.looked(step)
+                    steps.append(step)
+            return steps
+
+        self.assertEqual(looks(20, 0, 500), [0, 20, 40, 80, 160, 260, 360, 460])
+        self.assertEqual(looks(20, 133, 300), [133, 140, 160, 200, 280])
+        self.assertEqual(looks(250, 0, 1100), [0, 250, 500, 750, 1000])
 
     def test_without_antiphon_it_trains_as_before(self) -> None:
         _, loop, losses = self.train(job=antiphon.attach(environment=antiphon.Environment()), max_steps=2)

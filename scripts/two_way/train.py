@@ -176,7 +176,6 @@ def run(setting: Setting) -> Outcome:
     drawn: dict[str, int] = dict.fromkeys(stream.shards, 0)
     for slot in range(setting.steps * BATCH_ROWS):
         drawn[stream.draw(slot).shard] += 1
-    probe_rows = sum(map(len, probes.values())) * (setting.steps // TICK + 1)
     return Outcome(
         setting=asdict(setting),
         bad=sorted(data.bad),
@@ -185,7 +184,7 @@ def run(setting: Setting) -> Outcome:
         drawn=drawn,
         directives=kept.lines,
         first_use=held_out.first_use,
-        probe_rows=probe_rows,
+        probe_rows=loop.probes.rows_seen,
         cpu_s=round(cpu, 1),
         wall_s=round(wall, 1),
     )
