@@ -427,11 +427,12 @@ fn evidence(
                 Standing::Trusted => {
                     let category = stream.category_names.name(shard.category);
                     let improved = stream.categories[shard.category].improved(IMPROVED_TICKS);
-                    let probed = stream.categories[shard.category].probe().is_some();
-                    let told = match improved {
-                        Some(nats) => format!("{category} improved {nats:.3} nat"),
-                        None if probed => format!("{category} even until its second probe"),
-                        None => format!("{category} without a probe"),
+                    let probe = stream.categories[shard.category].probe();
+                    let told = match (improved, probe) {
+                        (Some(nats), _) => format!("{category} improved {nats:.3} nat"),
+                        (None, _) if stream.ticks == 0 => "even to begin with".to_owned(),
+                        (None, Some(_)) => format!("{category} even until its next probe"),
+                        (None, None) => format!("{category} without a probe"),
                     };
                     // The category may have no name.
                     told.trim_start().to_owned()
