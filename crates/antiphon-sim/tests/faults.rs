@@ -412,7 +412,7 @@ fn one_seed_gives_one_digest() {
 fn without_faults_nothing_changes() {
     let (workload, cluster, _) = mixed();
     let finished = run("antiphon", &workload, &cluster, "", 1);
-    expect!["476f3846031f9f86f7c280b2989ccd6e918a3f17a3272f9088e655e8a40e291d"]
+    expect!["d249dffec06f2376694231a45155d296569ced09c6a961b5555558bd26f0b0c2"]
         .assert_eq(&finished.digest);
 }
 

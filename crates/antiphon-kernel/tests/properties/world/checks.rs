@@ -622,6 +622,7 @@ impl World {
             assert!(
                 !job.is_ready()
                     || job.throttled
+                    || job.is_gated()
                     || !matches!(job.state, JobState::Pending { .. })
                     || due.is_none_or(|due| wake <= due),
                 "nobody wakes for the retry of {}",
