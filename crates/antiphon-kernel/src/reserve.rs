@@ -390,7 +390,8 @@ fn later(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Capacity {
         }
     }
     trial.close_held(|hold| hold.class <= seeker.class && other(hold).is_some());
-    for other in cycle.state.active_jobs() {
+    let started = cycle.started.iter().map(|id| &cycle.state.jobs[id]);
+    for other in cycle.state.active_jobs().chain(started) {
         trial.give_back_resources(&other.spec.resources);
     }
     trial

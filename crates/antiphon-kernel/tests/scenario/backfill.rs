@@ -360,3 +360,16 @@ fn tasks_that_no_node_has_the_cpus_to_hold_together_get_a_node_each() {
         "#]],
     );
 }
+
+#[test]
+fn what_starts_in_the_same_cycle_gives_its_licence_back_some_day() {
+    check(
+        "shared: licences=1
+         nodes: n0 8 H100
+           0s   submit a: 5 production array=0-1 uses=licences:1",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-4]
+            0s   hold n0 for job-2, nobody knows when
+        "#]],
+    );
+}
