@@ -229,11 +229,14 @@ impl World {
                 assert!(living.is_gone(), "{attempt} is settled while a task lives");
             }
             Action::Augment { job, .. } => {
-                // A data job behaves like the job that it makes data for.
+                // A data job behaves like the job that it makes data for; one decision may have several made.
                 let behavior = self.behaviors[job];
-                let newest = self.state.newest_job().unwrap();
-                self.behaviors.insert(newest, behavior);
-                self.submitted = newest.0;
+                let jobs = self.state.jobs().values();
+                let made = jobs.filter(|made| made.makes_data_for == Some(*job));
+                for made in made.map(|made| made.id) {
+                    self.behaviors.entry(made).or_insert(behavior);
+                }
+                self.submitted = self.state.newest_job().unwrap().0;
             }
             Action::Yield { .. }
             | Action::Direct { .. }
