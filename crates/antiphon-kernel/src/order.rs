@@ -16,7 +16,7 @@ use crate::expect::{ends_in, longest_said};
 use crate::index::NEVER;
 use crate::jobs::Job;
 use crate::place::{Placement, View, fits, place};
-use crate::queue::{AskId, Band, Key, Lane, Line, band, longest};
+use crate::queue::{AskId, Band, Key, Lane, band, longest};
 use crate::share::{Rank, Shares};
 use crate::state::State;
 use crate::teams::{Exceeded, Holdings, TeamId};
@@ -87,44 +87,20 @@ pub(crate) enum Verdict {
 /// The order across teams: lane, the team's rank among the others, cost, arrival.
 pub(crate) type Turn = (Lane, Rank, GpuTime, JobId);
 
-/// The jobs of one team that take part as a class, in its order: of each kind of ask the next one, and those behind it.
-#[derive(Default)]
-struct TeamLine<'a> {
-    asks: Vec<(AskId, std::collections::btree_set::Iter<'a, Key>)>,
-    /// With the place of what it asks for in `asks`.
-    heads: BinaryHeap<Reverse<(Key, usize)>>,
+/// The jobs of one team that take part as a class, in its order: of each kind of ask the next one.
+struct TeamLine {
+    heads: BinaryHeap<Reverse<(Key, AskId)>>,
 }
 
-impl<'a> TeamLine<'a> {
-    fn add(&mut self, ask: AskId, line: &'a Line) {
-        self.heads.push(Reverse((line.first, self.asks.len())));
-        self.asks.push((ask, line.rest()));
-    }
-
+impl TeamLine {
     /// The next job, and what it asks for, of those that ask for something that is not full.
     fn head(&mut self, full: &[bool]) -> Option<(Key, AskId)> {
-        while let Some(Reverse((key, place))) = self.heads.peek() {
-            let ask = self.asks[*place].0;
-            if !full[place_of(ask)] {
-                return Some((*key, ask));
-            }
-            self.heads.pop();
+        let Reverse((_, ask)) = self.heads.peek()?;
+        if full[place_of(*ask)] {
+            // Where one is full others mostly are: all go at once.
+            self.heads.retain(|Reverse((_, ask))| !full[place_of(*ask)]);
         }
-        None
-    }
-
-    /// Goes on behind the next job.
-    fn pass(&mut self) {
-        if let Some(Reverse((_, place))) = self.heads.pop()
-            && let Some(key) = self.asks[place].1.next()
-        {
-            self.heads.push(Reverse((*key, place)));
-        }
-    }
-
-    /// Goes on behind the next job and all that ask for the same.
-    fn pass_all_like_it(&mut self) {
-        self.heads.pop();
+        self.heads.peek().map(|Reverse(head)| *head)
     }
 }
 
@@ -247,10 +223,10 @@ impl<'a> Cycle<'a> {
             let reserved =
                 self.slots.contains_key(&key.job) && self.state.jobs[&key.job].spec.class == class;
             let passed = reserved || self.started.contains(&key.job);
-            if passed || self.starts_or_is_alone(&key, ask, class) {
-                line.pass();
-            } else {
-                line.pass_all_like_it();
+            let others_may = passed || self.starts_or_is_alone(&key, ask, class);
+            line.heads.pop();
+            if others_may && let Some(next) = self.state.index.queue.next_like(&key) {
+                line.heads.push(Reverse((next, ask)));
             }
             if let Some((key, _)) = line.head(&self.full) {
                 turns.insert((self.turn(team, &key), team));
@@ -275,9 +251,9 @@ impl<'a> Cycle<'a> {
     }
 
     /// Those who take part as a class: its own jobs, and those whose team's quota or budget does not cover more.
-    fn lines(&mut self, class: Class) -> BTreeMap<TeamId, TeamLine<'a>> {
+    fn lines(&mut self, class: Class) -> BTreeMap<TeamId, TeamLine> {
         let state = self.state;
-        let mut lines: BTreeMap<TeamId, TeamLine<'a>> = BTreeMap::new();
+        let mut lines: BTreeMap<TeamId, Vec<Reverse<(Key, AskId)>>> = BTreeMap::new();
         for own in Class::ALL.into_iter().filter(|own| *own <= class) {
             let teams = self.teams_that_count_as(class, own);
             if own < class && teams.is_empty() {
@@ -292,12 +268,23 @@ impl<'a> Cycle<'a> {
                 }
                 for (team, line) in like {
                     if own == class || teams.contains(team) {
-                        lines.entry(*team).or_default().add(ask, line);
+                        let heads = lines.entry(*team).or_default();
+                        heads.push(Reverse((line.first, ask)));
                     }
                 }
             }
         }
+        let lines = lines.into_iter();
         lines
+            .map(|(team, heads)| {
+                (
+                    team,
+                    TeamLine {
+                        heads: heads.into(),
+                    },
+                )
+            })
+            .collect()
     }
 
     /// The teams whose jobs of a class take part as a lower one as well.

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use antiphon_types::{Class, GpuTime, JobId, JobSpec, Millis, Shape, Timestamp};
@@ -149,6 +150,12 @@ impl Line {
         }
         let next = self.rest.pop_first();
         next.map(|next| self.first = next).is_some()
+    }
+
+    /// Who stands behind somebody.
+    fn behind(&self, key: &Key) -> Option<Key> {
+        let behind = (Bound::Excluded(key), Bound::Unbounded);
+        self.rest.range::<Key, _>(behind).next().copied()
     }
 
     /// Whether anybody but some stands in it.
@@ -306,6 +313,13 @@ impl Queue {
         self.lines
             .range((class, 0)..=(class, TeamId::MAX))
             .map(|((_, team), line)| (*team, line))
+    }
+
+    /// The next in the order of its team who asks for the same as a job in the queue.
+    pub(crate) fn next_like(&self, key: &Key) -> Option<Key> {
+        let entry = self.entries.get(key.job)?;
+        let like = self.asks.get(&(entry.class, entry.ask))?;
+        like.get(&entry.team)?.behind(key)
     }
 
     /// What a job asks for.

@@ -293,13 +293,45 @@ fn proven(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Option<(Timestamp, Vec<Node
     counted.or_else(|| by_trial(cycle, seeker))
 }
 
+/// What is out of the ordinary about nodes, by node: looking at each of them is most of what a plan costs.
+struct Marks {
+    /// Held for somebody in front.
+    kept: Vec<bool>,
+    /// How many of them there are, by kind.
+    kept_of: Vec<usize>,
+    /// Something was started there in this cycle.
+    fresh: Vec<bool>,
+}
+
+impl Marks {
+    fn of(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Self {
+        let nodes = cycle.state.index.node_names.len();
+        let mut marks = Self {
+            kept: vec![false; nodes],
+            kept_of: vec![0; cycle.free.kinds().len()],
+            fresh: vec![false; nodes],
+        };
+        for (node, hold) in cycle.free.holds() {
+            if !seeker.may_take(hold) {
+                marks.kept[crate::capacity::at(*node)] = true;
+                marks.kept_of[cycle.free.stand(*node).kind] += 1;
+            }
+        }
+        for node in cycle.fresh.keys() {
+            marks.fresh[crate::capacity::at(*node)] = true;
+        }
+        marks
+    }
+}
+
 fn by_counts(cycle: &Cycle<'_>, seeker: &Seeker<'_>) -> Option<(Timestamp, Vec<NodeName>)> {
+    let marks = Marks::of(cycle, seeker);
     let mut nodes: Vec<NodeName> = Vec::new();
     let mut at = cycle.state.now;
     for role in &seeker.job.spec.roles {
         let soonest = role
             .shapes()
-            .filter_map(|shape| soonest(cycle, seeker, shape, &nodes))
+            .filter_map(|shape| soonest(cycle, seeker, &marks, shape, &nodes))
             .min_by_key(|(ready, chosen)| (*ready, chosen.len()));
         let (ready, chosen) = soonest?;
         at = at.max(ready);
@@ -412,6 +444,7 @@ fn placed(cycle: &Cycle<'_>, trial: &mut Capacity, seeker: &Seeker<'_>) -> Optio
 fn soonest(
     cycle: &Cycle<'_>,
     seeker: &Seeker<'_>,
+    marks: &Marks,
     shape: &Shape,
     taken: &[NodeName],
 ) -> Option<(Timestamp, Vec<NodeName>)> {
@@ -426,16 +459,13 @@ fn soonest(
             continue;
         };
         // Counting is cheaper than looking at each node.
-        let in_front = cycle.free.holds().iter().filter(|(node, hold)| {
-            cycle.free.stand(**node).kind == index && !seeker.may_take(hold)
-        });
-        if kind.members.len() < need.nodes + in_front.count() {
+        if kind.members.len() < need.nodes + marks.kept_of[index] {
             continue;
         }
         let ready: Ready = (0..)
             .zip(&kind.members)
             .filter_map(|(position, node)| {
-                let ready = ready_at(cycle, seeker, *node, &need, taken, &mut leaving)?;
+                let ready = ready_at(cycle, marks, *node, &need, taken, &mut leaving)?;
                 Some((ready, position))
             })
             .collect();
@@ -512,13 +542,16 @@ fn need<'a>(cycle: &Cycle<'_>, shape: &'a Shape, kind: &Kind) -> Option<Need<'a>
 /// From when on a node has what is needed; never where it is held for somebody in front. `leaving` is room to write in.
 fn ready_at(
     cycle: &Cycle<'_>,
-    seeker: &Seeker<'_>,
+    marks: &Marks,
     node: NodeId,
     need: &Need<'_>,
     taken: &[NodeName],
     leaving: &mut Vec<(Timestamp, u32)>,
 ) -> Option<Timestamp> {
     let state = cycle.state;
+    if marks.kept[crate::capacity::at(node)] || !cycle.free.is_open(node) {
+        return None;
+    }
     let stand = cycle.free.stand(node);
     let size = &stand.size;
     // Most nodes are of one size.
@@ -527,13 +560,7 @@ fn ready_at(
     } else {
         need.beside(size)
     };
-    if !cycle.free.is_open(node) || size.cpus < cpus || size.memory < memory {
-        return None;
-    }
-    if !cycle.free.is_unheld(node)
-        && let Some(hold) = cycle.free.hold_on(node)
-        && !seeker.may_take(hold)
-    {
+    if size.cpus < cpus || size.memory < memory {
         return None;
     }
     if !taken.is_empty() && taken.contains(&state.index.node_names[crate::capacity::at(node)]) {
@@ -550,7 +577,8 @@ fn ready_at(
         return None;
     }
     // What this cycle started there is not among the tenants yet.
-    let fresh = cycle.fresh.get(&node).into_iter().flatten();
+    let fresh = marks.fresh[crate::capacity::at(node)].then(|| &cycle.fresh[&node]);
+    let fresh = fresh.into_iter().flatten();
     let empty_by = state.index.empty_by(node);
     let empty_by = fresh
         .clone()
