@@ -178,7 +178,7 @@ impl Backend for FakeBackend {
         let attempt = launch.attempt;
         let mut state = self.state();
         fail_next(&mut state.failing_orders, "launch on")?;
-        for task in &launch.allocation.tasks {
+        for task in launch.allocation.tasks.iter() {
             if state.nodes.iter().all(|node| node.name != task.node) {
                 return Err(BackendError::UnknownNode(task.node.to_string()));
             }
@@ -192,7 +192,7 @@ impl Backend for FakeBackend {
             Manners::Scripted => TaskSeen::Starting,
             Manners::Obedient | Manners::Stubborn => TaskSeen::Running,
         };
-        for task in &launch.allocation.tasks {
+        for task in launch.allocation.tasks.iter() {
             let task = TaskId {
                 attempt,
                 role: task.role.clone(),

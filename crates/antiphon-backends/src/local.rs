@@ -292,7 +292,7 @@ impl Inner {
             None => self.ask_nodes()?,
         };
         // Before anything is started: a gang runs whole or not at all.
-        for task in &launch.allocation.tasks {
+        for task in launch.allocation.tasks.iter() {
             node_of(task, &nodes)?;
         }
         if let Some(checkpoint) = &launch.spec.checkpoint {
@@ -301,7 +301,7 @@ impl Inner {
         }
         self.set_aside_another_history(launch)?;
         let ports = self.ports(launch)?;
-        for task in &launch.allocation.tasks {
+        for task in launch.allocation.tasks.iter() {
             let id = TaskId {
                 attempt: launch.attempt,
                 role: task.role.clone(),

@@ -199,7 +199,7 @@ impl Backend for SeveralBackends {
 
 #[cfg(all(test, feature = "test-support"))]
 mod tests {
-    use antiphon_types::{Allocation, Bytes, GpuAmount, Role, TaskAllocation, Timestamp};
+    use antiphon_types::{Bytes, GpuAmount, Role, TaskAllocation, Timestamp};
 
     use super::*;
     use crate::TaskSeen;
@@ -233,7 +233,7 @@ mod tests {
                 ..JobSpec::default()
             },
             launched: Timestamp::from_millis(1),
-            allocation: Allocation { tasks: vec![task] },
+            allocation: vec![task].into(),
             environment: BTreeMap::new(),
             check: Vec::new(),
         }

@@ -12,6 +12,7 @@ mod cluster;
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use antiphon_backends::fake::{FakeBackend, Manners};
 use antiphon_backends::local::{LocalBackend, LocalConfig};
@@ -368,7 +369,7 @@ async fn what_ignores_terminate_runs_until_it_is_killed(carrier: impl Carrier) {
 
 async fn a_node_of_somebody_else_is_refused_whole(carrier: impl Carrier) {
     let mut launch = carrier.launch();
-    launch.allocation.tasks[1].node = "n9".into();
+    Arc::make_mut(&mut launch.allocation.tasks)[1].node = "n9".into();
     let error = carrier.backend().launch(&launch).await.unwrap_err();
     assert_eq!(error.to_string(), "node `n9` is not one of this backend's");
     assert_eq!(carrier.backend().seen(attempt()).await.unwrap(), None);
@@ -381,7 +382,7 @@ async fn every_node_has_a_name_and_says_what_it_has(carrier: impl Carrier) {
         assert!(!node.name.0.is_empty() && node.cpus > 0, "{node:?}");
     }
     let of_launch = carrier.launch().allocation;
-    for task in &of_launch.tasks {
+    for task in of_launch.tasks.iter() {
         assert!(nodes.iter().any(|node| node.name == task.node), "{task:?}");
     }
 }

@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
@@ -712,7 +713,7 @@ async fn a_gang_of_two_nodes_with_four_gpus_finds_its_ranks() {
 async fn a_process_a_gpu_finds_its_rank_and_sees_its_gpu_alone() {
     let rig = Rig::new();
     let mut gang = launch(&["env"], &["n0", "n0"], &[0]);
-    gang.allocation.tasks[1].gpus = vec![3];
+    Arc::make_mut(&mut gang.allocation.tasks)[1].gpus = vec![3];
     gang.spec.roles[0].shape.processes = Processes::PerGpu;
     rig.backend.launch(&gang).await.unwrap();
     for (index, gpu) in [(0, "0"), (1, "3")] {
@@ -908,7 +909,7 @@ async fn a_task_on_slices_sees_their_devices_and_no_whole_gpu() {
         &["n0"],
         &[1, 2],
     );
-    launch.allocation.tasks[0].sliced = true;
+    Arc::make_mut(&mut launch.allocation.tasks)[0].sliced = true;
     backend.launch(&launch).await.unwrap();
     let output = backend.output_path(&task(0));
     until("[MIG-b]", async || {

@@ -14,6 +14,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use antiphon_backends::slurm::{Mode, SlurmBackend, SlurmConfig};
@@ -181,7 +182,7 @@ async fn roles_that_hold_different_things_start_together(cluster: &Cluster) {
         task.role = "reward".into();
         task.index = index;
         task.gpus = vec![4 + index];
-        launch.allocation.tasks.push(task);
+        Arc::make_mut(&mut launch.allocation.tasks).push(task);
     }
     bench.backend.launch(&launch).await.unwrap();
     let mut on_n2 = BTreeSet::new();

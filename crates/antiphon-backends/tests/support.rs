@@ -76,9 +76,7 @@ pub(crate) fn launch(command: &[&str], nodes: &[&str], gpus: &[u32]) -> Launch {
         read_bandwidth: Bytes::ZERO,
         sliced: false,
     });
-    let allocation = Allocation {
-        tasks: tasks.collect(),
-    };
+    let allocation = Allocation::from(tasks.collect::<Vec<_>>());
     Launch {
         attempt: attempt(),
         launched: Timestamp::from_millis(1_000),

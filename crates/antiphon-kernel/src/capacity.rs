@@ -406,7 +406,7 @@ impl Capacity {
     /// # Panics
     /// Where something of it is not free.
     pub(crate) fn take_gang(&mut self, nodes: &[NodeId], allocation: &Allocation) {
-        for (&node, task) in nodes.iter().zip(&allocation.tasks) {
+        for (&node, task) in nodes.iter().zip(allocation.tasks.iter()) {
             self.take(node, task);
         }
         self.note_crossing(nodes, allocation);
@@ -417,7 +417,7 @@ impl Capacity {
     /// # Panics
     /// Where more comes back than was taken.
     pub(crate) fn give_back_gang(&mut self, nodes: &[NodeId], allocation: &Allocation) {
-        for (&node, task) in nodes.iter().zip(&allocation.tasks) {
+        for (&node, task) in nodes.iter().zip(allocation.tasks.iter()) {
             self.give_back(node, task);
         }
         for leaf in self.leaves_crossed(nodes, allocation) {
@@ -442,7 +442,7 @@ impl Capacity {
         }
         let with_gpus = nodes
             .iter()
-            .zip(&allocation.tasks)
+            .zip(allocation.tasks.iter())
             .filter(|(_, task)| !task.gpus.is_empty());
         let leaves: Vec<u32> = with_gpus.map(|(&node, _)| self.stand(node).leaf).collect();
         if leaves.windows(2).all(|pair| pair[0] == pair[1]) {

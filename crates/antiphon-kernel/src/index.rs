@@ -469,7 +469,7 @@ impl Index {
     /// most often the one after the last.
     pub(crate) fn nodes_of(&self, allocation: &Allocation) -> Option<Vec<NodeId>> {
         let mut nodes: Vec<NodeId> = Vec::with_capacity(allocation.tasks.len());
-        for task in &allocation.tasks {
+        for task in allocation.tasks.iter() {
             let is_named = |id: &NodeId| self.node_names.get(place(*id)) == Some(&task.node);
             let last = nodes.last().copied();
             let near = last.into_iter().flat_map(|last| [last, last + 1]);

@@ -583,7 +583,10 @@ impl<'a> Cycle<'a> {
         if self.slots.is_empty() {
             return;
         }
-        let tasks = placement.nodes.iter().zip(&placement.allocation.tasks);
+        let tasks = placement
+            .nodes
+            .iter()
+            .zip(placement.allocation.tasks.iter());
         let taken: BTreeSet<JobId> = tasks
             .filter(|(_, task)| !task.sliced)
             .filter_map(|(node, _)| {

@@ -109,8 +109,8 @@ pub(crate) struct Placement {
 impl Placement {
     /// Its nodes, by name.
     pub(crate) fn into_node_names(self) -> Vec<NodeName> {
-        let tasks = self.allocation.tasks.into_iter();
-        let mut nodes: Vec<NodeName> = tasks.map(|task| task.node).collect();
+        let tasks = self.allocation.tasks.iter();
+        let mut nodes: Vec<NodeName> = tasks.map(|task| task.node.clone()).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
@@ -196,11 +196,13 @@ fn place_in_order(
         score: Vec::new(),
     };
     parts.sort_unstable_by_key(|(place, _)| *place);
+    let mut tasks = Vec::new();
     for (_, mut part) in parts {
         placement.shapes.push(part.shape);
         placement.nodes.append(&mut part.nodes);
-        placement.allocation.tasks.append(&mut part.tasks);
+        tasks.append(&mut part.tasks);
     }
+    placement.allocation = tasks.into();
     placement.score = sum.score(capacity, &placement.nodes);
     Some(placement)
 }

@@ -139,7 +139,10 @@ impl<'a> Cycle<'a> {
         let mut stopping = self.state.index.stopping.iter();
         stopping.any(|id| {
             let other = &self.state.jobs[id];
-            let tasks = other.state.active().map(|active| &active.allocation.tasks);
+            let tasks = other
+                .state
+                .active()
+                .map(|active| active.allocation.tasks.iter());
             let mut tasks = tasks.into_iter().flatten();
             let mut resources = other.spec.resources.keys();
             tasks.any(|task| slot.nodes.contains(&task.node))
@@ -408,7 +411,7 @@ fn started_now<'c>(cycle: &'c Cycle<'_>) -> impl Iterator<Item = (NodeId, &'c Ta
         | Action::Abandon { .. }
         | Action::Gate(_) => None,
     });
-    let tasks = allocations.flat_map(|allocation| &allocation.tasks);
+    let tasks = allocations.flat_map(|allocation| allocation.tasks.iter());
     tasks.map(|task| (cycle.state.index.node_ids[&task.node], task))
 }
 

@@ -324,7 +324,12 @@ impl<'a> Cycle<'a> {
 fn of_each_node(behind: &[Run<'_>]) -> impl Fn(NodeId) -> u32 + use<> {
     let mut held: BTreeMap<NodeId, u32> = BTreeMap::new();
     for run in behind.iter().take(VICTIMS_MAX) {
-        for (node, task) in run.active.nodes.iter().zip(&run.active.allocation.tasks) {
+        for (node, task) in run
+            .active
+            .nodes
+            .iter()
+            .zip(run.active.allocation.tasks.iter())
+        {
             *held.entry(*node).or_default() += id(task.gpus.len());
         }
     }

@@ -195,7 +195,7 @@ impl Executor {
         error: &str,
         known: impl Fn(&TaskId) -> bool,
     ) {
-        for task in &launch.allocation.tasks {
+        for task in launch.allocation.tasks.iter() {
             let task = TaskId {
                 attempt: launch.attempt,
                 role: task.role.clone(),

@@ -1,6 +1,7 @@
 //! Storms at fixed seeds and at one that nobody has seen; and broken kernels, which a storm has to catch.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
 
 use antiphon_kernel::{State, apply, decide};
 use antiphon_sim::storm::{Kernel, Report, run, run_kernel};
@@ -110,7 +111,7 @@ fn tears_gangs(state: &State) -> Decision {
         if let Action::Launch { allocation, .. } = action
             && allocation.tasks.len() > 1
         {
-            allocation.tasks.pop();
+            Arc::make_mut(&mut allocation.tasks).pop();
         }
     }
     decision

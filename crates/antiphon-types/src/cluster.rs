@@ -1,6 +1,7 @@
 //! Nodes, partitions, where they stand in the network, and what attempts hold of them. Decides nothing.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -243,8 +244,15 @@ pub enum NodeState {
 /// Which GPUs, CPUs and memory an attempt holds, task by task in rank order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Allocation {
-    /// Never empty for a launched attempt.
-    pub tasks: Vec<TaskAllocation>,
+    /// Never empty for a launched attempt. Shared by the decision, the attempt and its record, which hold the same.
+    pub tasks: Arc<Vec<TaskAllocation>>,
+}
+
+impl From<Vec<TaskAllocation>> for Allocation {
+    fn from(tasks: Vec<TaskAllocation>) -> Self {
+        let tasks = Arc::new(tasks);
+        Self { tasks }
+    }
 }
 
 /// What one task holds.
@@ -303,7 +311,7 @@ impl Allocation {
     #[must_use]
     pub fn by_node(&self) -> Vec<NodeSlice<'_>> {
         let mut slices: Vec<NodeSlice<'_>> = Vec::new();
-        for task in &self.tasks {
+        for task in self.tasks.iter() {
             match slices.iter_mut().find(|slice| *slice.node == task.node) {
                 Some(slice) => slice.gpus.extend(&task.gpus),
                 None => slices.push(NodeSlice {
@@ -375,13 +383,11 @@ mod tests {
             read_bandwidth: Bytes::ZERO,
             sliced: false,
         };
-        let allocation = Allocation {
-            tasks: vec![
-                task(0, "n0", &[0, 1, 2, 5]),
-                task(1, "n1", &[3]),
-                task(2, "n2", &[]),
-            ],
-        };
+        let allocation = Allocation::from(vec![
+            task(0, "n0", &[0, 1, 2, 5]),
+            task(1, "n1", &[3]),
+            task(2, "n2", &[]),
+        ]);
         assert_eq!(allocation.to_string(), "n0[0-2,5] n1[3] n2");
         assert_eq!(allocation.gpu_amount(), GpuAmount::from_gpus(5));
     }

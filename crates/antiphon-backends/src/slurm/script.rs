@@ -58,7 +58,7 @@ pub(super) fn components<'a>(
 ) -> Vec<Component> {
     let mut order: Vec<&str> = Vec::new();
     let mut on_node: BTreeMap<&str, OnNode<'_>> = BTreeMap::new();
-    for task in &launch.allocation.tasks {
+    for task in launch.allocation.tasks.iter() {
         let name = task.node.0.as_str();
         if !order.contains(&name) {
             order.push(name);

@@ -43,7 +43,7 @@ impl Inner {
     pub(super) async fn launch(&self, launch: &Launch) -> Result<(), BackendError> {
         let inventory = self.inventory().await?;
         // Before anything is started: a gang runs whole or not at all.
-        for task in &launch.allocation.tasks {
+        for task in launch.allocation.tasks.iter() {
             node_of(task, &inventory)?;
         }
         let (config, attempts) = (self.config.clone(), self.attempts.clone());

@@ -195,7 +195,7 @@ impl Run {
                 self.counts.starts += 1;
                 self.counts.tasks += u64::try_from(allocation.tasks.len()).expect("few tasks");
                 self.counts.gpus += allocation.gpu_amount().thousandths() / 1_000;
-                for task in &allocation.tasks {
+                for task in allocation.tasks.iter() {
                     let task = TaskId {
                         attempt: *attempt,
                         role: task.role.clone(),

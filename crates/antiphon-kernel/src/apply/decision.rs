@@ -102,7 +102,7 @@ fn launch(state: &mut State, attempt: AttemptId, allocation: &Allocation, terms:
     let nodes = nodes.expect("a launch names nodes that exist");
     // Whoever held one of these nodes back, and is not promised it back in time, gives all of its slot up.
     if !state.slots.is_empty() {
-        let tasks = nodes.iter().zip(&allocation.tasks);
+        let tasks = nodes.iter().zip(allocation.tasks.iter());
         let whole = tasks.filter(|(_, task)| !task.sliced);
         let taken = whole.filter_map(|(node, _)| {
             let hold = state.index.capacity.hold_on(*node)?;

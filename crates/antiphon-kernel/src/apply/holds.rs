@@ -2,6 +2,7 @@
 //! nothing that was decided by numbers is undone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use antiphon_types::{GpuAmount, JobId, TaskAllocation, TaskId};
 
@@ -28,7 +29,7 @@ pub(super) fn fold(state: &mut State, task: &TaskId, gpus: &[u32]) {
             .get_mut(&id)
             .and_then(|job| job.state.active_mut());
         let active = active.expect("it was found among those that hold GPUs");
-        let booked = &mut active.allocation.tasks[position];
+        let booked = &mut Arc::make_mut(&mut active.allocation.tasks)[position];
         index.capacity.give_back(node, booked);
         booked.gpus.clone_from(gpus);
         held.push(booked.clone());

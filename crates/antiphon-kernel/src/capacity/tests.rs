@@ -50,9 +50,7 @@ fn free_total(capacity: &Capacity) -> u64 {
 fn what_is_taken_comes_back_to_what_it_was() {
     let before = build(&[node("n0", 8, "H100", "a"), node("n1", 8, "H100", "b")]);
     let mut capacity = before.clone();
-    let gang = Allocation {
-        tasks: vec![task("n0", &[0, 1], 1_000), task("n1", &[2], 500)],
-    };
+    let gang = Allocation::from(vec![task("n0", &[0, 1], 1_000), task("n1", &[2], 500)]);
     capacity.take_gang(&[0, 1], &gang);
     assert_eq!(free_total(&capacity), 13);
     assert_eq!((capacity.crossing(0), capacity.crossing(1)), (1, 1));

@@ -99,8 +99,8 @@ fn coming(state: &State, job: &Job, now: Timestamp) -> Option<WaitReason> {
         .filter(|id| {
             let active = state.jobs[id].state.active();
             active.is_some_and(|active| {
-                let tasks = &active.allocation.tasks;
-                tasks.iter().any(|task| slot.nodes.contains(&task.node))
+                let mut tasks = active.allocation.tasks.iter();
+                tasks.any(|task| slot.nodes.contains(&task.node))
             })
         })
         .copied()

@@ -139,7 +139,7 @@ pub(crate) fn fits(
     let held = active.map(|active| &active.allocation).filter(stays);
     for task in held
         .chain(taken.iter().copied())
-        .flat_map(|held| &held.tasks)
+        .flat_map(|held| held.tasks.iter())
     {
         if let Some(room) = rooms.get_mut(&task.node) {
             room.take(task);

@@ -314,9 +314,7 @@ fn tasks(active: &Active) -> Vec<TaskView> {
             TaskPhase::Started => ("started", None),
             TaskPhase::Ended { exit, .. } => ("ended", Some(exit.to_string())),
         };
-        let one = Allocation {
-            tasks: vec![held.clone()],
-        };
+        let one = Allocation::from(vec![held.clone()]);
         TaskView {
             id: id.to_string(),
             phase: phase.into(),
@@ -326,7 +324,7 @@ fn tasks(active: &Active) -> Vec<TaskView> {
     };
     active
         .tasks()
-        .zip(&active.allocation.tasks)
+        .zip(active.allocation.tasks.iter())
         .map(view)
         .collect()
 }

@@ -47,7 +47,7 @@ pub(super) fn holders(state: &State) -> BTreeMap<&NodeName, Vec<Holder>> {
         let Some(active) = job.state.active() else {
             continue;
         };
-        for task in &active.allocation.tasks {
+        for task in active.allocation.tasks.iter() {
             let spec = state.node(&task.node).map(|node| &node.spec);
             let on_node = holders.entry(&task.node).or_default();
             on_node.extend(task.gpus.iter().map(|&index| {

@@ -185,8 +185,9 @@ async fn a_decision_that_is_impossible_is_not_logged() {
         let mut decision = decide(state);
         for action in &mut decision.actions {
             if let Action::Launch { allocation, .. } = action {
-                let all = allocation.tasks.clone();
-                allocation.tasks.extend(all);
+                let mut tasks = allocation.tasks.to_vec();
+                tasks.extend_from_within(..);
+                *allocation = tasks.into();
             }
         }
         decision

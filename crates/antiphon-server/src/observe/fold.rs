@@ -198,7 +198,7 @@ impl Fold<'_> {
     fn jobs(&mut self, picture: &Picture, first: bool) {
         for job in self.done.state.active_jobs() {
             let active = job.state.active().expect("it is active");
-            for task in &active.allocation.tasks {
+            for task in active.allocation.tasks.iter() {
                 self.held.entry(task.node.clone()).or_default().take(task);
             }
         }
@@ -354,7 +354,7 @@ impl Fold<'_> {
             ..Terms::default()
         };
         let tasks = task_ids(attempt, &allocation);
-        for task in &allocation.tasks {
+        for task in allocation.tasks.iter() {
             self.held.entry(task.node.clone()).or_default().take(task);
         }
         self.decide(
@@ -412,7 +412,7 @@ impl Fold<'_> {
             let exit = exit.clone();
             self.log(at, Body::Observation(Observation::TaskEnded { task, exit }));
         }
-        for task in &allocation.tasks {
+        for task in allocation.tasks.iter() {
             self.held
                 .entry(task.node.clone())
                 .or_default()

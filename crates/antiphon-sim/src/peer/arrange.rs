@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use antiphon_types::{
-    Action, Allocation, AttemptId, Bytes, Millis, NodeName, NodeSpec, Shape, StopCause,
-    TaskAllocation, Terms,
+    Action, AttemptId, Bytes, Millis, NodeName, NodeSpec, Shape, StopCause, TaskAllocation, Terms,
 };
 
 use super::{Live, Scene, gpus};
@@ -176,7 +175,7 @@ pub(super) fn held(scene: &Scene<'_>, live: &Live<'_>) -> Vec<(usize, u32)> {
     let active = job.and_then(|job| job.state.active());
     let tasks = active
         .into_iter()
-        .flat_map(|active| &active.allocation.tasks);
+        .flat_map(|active| active.allocation.tasks.iter());
     let mut on: BTreeMap<usize, u32> = BTreeMap::new();
     for task in tasks {
         let node = scene
@@ -213,7 +212,7 @@ fn launch(
     };
     Some(Action::Launch {
         attempt,
-        allocation: Allocation { tasks },
+        allocation: tasks.into(),
         terms: Terms {
             shapes: vec![u32::try_from(shape).expect("few shapes")],
             ..Terms::default()
@@ -245,7 +244,7 @@ impl Free {
             let Some(active) = job.state.active() else {
                 continue;
             };
-            for task in &active.allocation.tasks {
+            for task in active.allocation.tasks.iter() {
                 let mask = &mut nodes[places[&task.node]].2;
                 for gpu in &task.gpus {
                     *mask &= !(1 << gpu);

@@ -209,7 +209,7 @@ impl Storm {
             if !starts.allocation.tasks.iter().any(|task| here(&task)) {
                 continue;
             }
-            let tasks = all.iter().flat_map(|living| &living.allocation.tasks);
+            let tasks = all.iter().flat_map(|living| living.allocation.tasks.iter());
             let over = over(spec, tasks.filter(here));
             must(over.is_none(), || {
                 let over = over.unwrap_or_default();

@@ -119,7 +119,7 @@ impl Storm {
         })?;
         self.check_dependencies(attempt, &job.spec)?;
         self.check_whole(attempt, &job.spec, allocation, terms)?;
-        for task in &allocation.tasks {
+        for task in allocation.tasks.iter() {
             self.check_node(attempt, task)?;
         }
         self.check_limits(attempt, allocation, launched)
@@ -329,8 +329,8 @@ impl Storm {
             slots.remove(&holder);
         }
         for window in &self.promises.windows {
-            let tasks = &allocation.tasks;
-            let here = tasks.iter().any(|task| window.nodes.contains(&task.node));
+            let mut tasks = allocation.tasks.iter();
+            let here = tasks.any(|task| window.nodes.contains(&task.node));
             let in_time = terms.ends_by.is_some_and(|end| end <= window.from);
             must(window.from <= self.now || !here || in_time, || {
                 format!("{attempt} runs into maintenance at {:?}", window.from)

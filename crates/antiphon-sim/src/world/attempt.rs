@@ -68,7 +68,7 @@ impl World<'_> {
             let at = begins.after(REPORTS_AFTER);
             self.announce(at, Happening::Reports(attempt));
         }
-        for task in &allocation.tasks {
+        for task in allocation.tasks.iter() {
             let task = TaskId {
                 attempt,
                 role: task.role.clone(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use antiphon_types::{Allocation, GpuAmount, JobSpec, Timestamp};
+use antiphon_types::{GpuAmount, JobSpec, Timestamp};
 use proptest::prelude::*;
 
 use super::*;
@@ -28,7 +28,7 @@ fn launch(tasks: Vec<TaskAllocation>) -> Launch {
         attempt: "job-42.3".parse().unwrap(),
         spec: JobSpec::default(),
         launched: Timestamp::from_millis(5),
-        allocation: Allocation { tasks },
+        allocation: tasks.into(),
         environment: BTreeMap::new(),
         check: Vec::new(),
     }

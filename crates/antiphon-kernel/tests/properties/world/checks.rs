@@ -251,7 +251,7 @@ impl World {
         );
         self.check_dependencies(attempt, &job.spec);
         self.check_whole(attempt, &job.spec, allocation, terms);
-        for task in &allocation.tasks {
+        for task in allocation.tasks.iter() {
             self.check_node(attempt, &task.node);
             let node = self.state.node(&task.node).unwrap();
             let promised = node
@@ -398,7 +398,7 @@ impl World {
             let offered = self.offered.iter().find(|node| node.name == *name).unwrap();
             let mut room = Room::of(offered);
             let here = |task: &&TaskAllocation| task.node == *name;
-            for task in held.iter().flat_map(|held| &held.tasks).filter(here) {
+            for task in held.iter().flat_map(|held| held.tasks.iter()).filter(here) {
                 room.take(task);
             }
             for task in allocation.tasks.iter().filter(here) {
@@ -447,7 +447,7 @@ impl World {
             let held = living.map(|living| &living.allocation).chain(before);
             let held: Vec<&Allocation> = held.chain([allocation]).collect();
             let sum = |wanted: Option<&str>| -> GpuAmount {
-                let tasks = held.iter().flat_map(|held| &held.tasks);
+                let tasks = held.iter().flat_map(|held| held.tasks.iter());
                 tasks
                     .filter(|task| {
                         let node = self.state.node(&task.node).unwrap();

@@ -186,9 +186,7 @@ impl World {
     fn rank(&self, job: &Job) -> Vec<String> {
         let active = job.state.active().expect("a running job");
         let tasks = active.allocation.tasks.iter().map(|task| {
-            let one = Allocation {
-                tasks: vec![task.clone()],
-            };
+            let one = Allocation::from(vec![task.clone()]);
             format!("{}.{} {one}", task.role, task.index)
         });
         vec![tasks.collect::<Vec<_>>().join(", ")]

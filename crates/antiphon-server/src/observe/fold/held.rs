@@ -82,6 +82,6 @@ impl Fold<'_> {
             own.take(&task);
             tasks.push(task);
         }
-        Allocation { tasks }
+        tasks.into()
     }
 }
