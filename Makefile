@@ -1,6 +1,9 @@
 # The commands of this project. `make demo` shows it, `make test` is every check there is, `make bench` measures it.
 
 PYTHON ?= python3
+# Build products lie in one place whatever the shell has set: scripts and tests look for them there.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
 VENV := target/venv
 PY := $(VENV)/bin/python
 # PyTorch and Transformers are gigabytes: their environment outlives changes of the package, which is tested from its sources.
