@@ -448,6 +448,12 @@ impl<'a> Cycle<'a> {
         if self.free.lacks(least(&job.spec)) {
             return self.unfit(job, &allowance);
         }
+        // Away from the nodes that were slow for it where there is room, else where there is any.
+        if let Some(placement) = self.place_elsewhere(job, class, &allowance) {
+            self.note_on_held(&placement);
+            self.launch(job, class, placement);
+            return Verdict::Starts;
+        }
         let gone_by = self.gone_by(job);
         // Nodes that are held for the job itself are nobody else's: those are looked for anew.
         let held = (!self.slots.contains_key(&job.id)).then(|| self.held_for(class, gone_by));
@@ -459,11 +465,6 @@ impl<'a> Cycle<'a> {
             held: held.and_then(|held| self.held.get(&held)),
             ..View::of_anybody(self.state, class, gone_by)
         };
-        if !self.slots.contains_key(&job.id)
-            && job.steering.avoided(self.state.now).next().is_some()
-        {
-            return self.start_elsewhere(job, class, &allowance);
-        }
         let placement = place(&mut self.free, &job.spec, &view);
         let placement = placement.or_else(|| self.place_in_slot(job, class, &allowance));
         let Some(placement) = placement else {
@@ -511,23 +512,29 @@ impl<'a> Cycle<'a> {
         Some(placement)
     }
 
-    /// Starts a job away from the nodes that were slow for it. Once nodes are held back for it, it takes what it gets: others
-    /// may have given way.
-    fn start_elsewhere(&mut self, job: &'a Job, class: Class, allowance: &Allowance) -> Verdict {
+    /// Room away from the nodes that were slow for a job. Once nodes are held back for it, it takes those: others may have
+    /// given way.
+    fn place_elsewhere(
+        &mut self,
+        job: &Job,
+        class: Class,
+        allowance: &Allowance,
+    ) -> Option<Placement> {
+        if self.slots.contains_key(&job.id) {
+            return None;
+        }
+        let mut avoided = job.steering.avoided(self.state.now).peekable();
+        avoided.peek()?;
         let mut free = self.free.clone();
-        for node in job.steering.avoided(self.state.now) {
+        for node in avoided {
             if let Some(id) = self.state.index.node_ids.get(node) {
                 free.close(*id);
             }
         }
-        let Some(placement) = place(&mut free, &job.spec, &self.view(job, class, allowance)) else {
-            return Verdict::Unfit;
-        };
+        let placement = place(&mut free, &job.spec, &self.view(job, class, allowance))?;
         self.free.take_gang(&placement.nodes, &placement.allocation);
         self.free.take_resources(&job.spec.resources);
-        self.note_on_held(&placement);
-        self.launch(job, class, placement);
-        Verdict::Starts
+        Some(placement)
     }
 
     fn launch(&mut self, job: &'a Job, class: Class, placement: Placement) {

@@ -38,6 +38,27 @@ fn a_slow_node_is_kept_where_there_is_no_other() {
     );
 }
 
+/// A cycle that held the slow node back for it instead said that it was done, and the job waited for whatever came next.
+#[test]
+fn a_slow_node_is_taken_at_once_where_the_other_one_is_gone() {
+    check(
+        "nodes: n[0-2] 8 H100
+           0s   submit a: 16 attached checkpoint
+           10s  a finds straggler 12 slow: replace 12
+           10s  submit b: 8 service
+           11s  a saves 50",
+        expect![[r#"
+            0s   launch job-1.1 on n0[0-7] n1[0-7]
+            10s  remedy 0 of straggler 12 for job-1
+            10s  direct job-1 #1: yield (n1 is slower than its other nodes)
+            10s  yield job-1.1: n1 is slower than its other nodes, at most 1m00s for its checkpoint
+            10s  launch job-2.1 on n2[0-7]
+            11s  settle job-1.1: requeued
+            11s  launch job-1.2 on n0[0-7] n1[0-7]
+        "#]],
+    );
+}
+
 #[test]
 fn slow_tasks_of_two_teams_convict_a_node_those_of_one_do_not() {
     check(

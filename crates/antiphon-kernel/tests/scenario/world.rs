@@ -39,7 +39,7 @@ mod submit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use antiphon_kernel::{State, admit, apply, check, decide};
+use antiphon_kernel::{State, admit, apply, check, decide, next_timer};
 use antiphon_types::*;
 use expect_test::Expect;
 
@@ -370,7 +370,7 @@ impl World {
         }
     }
 
-    /// Logs one input and decides until there is nothing more to do, as the live server does.
+    /// Logs one input and decides for as long as a cycle says that another has something to decide, as the live server does.
     fn input(&mut self, body: Body) {
         self.log(body);
         if !self.batching {
@@ -392,9 +392,16 @@ impl World {
                 return;
             }
             self.log(Body::Decision(decision.clone()));
+            let decided = self.state.seq();
             for action in decision.actions {
                 self.print(&describe(&action, self.at));
                 self.carry_out(action);
+            }
+            // What processes did about it is one more input.
+            if !decision.again && self.state.seq() == decided {
+                let timer = next_timer(&self.state);
+                self.wake_at = self.wake_at.into_iter().chain(timer).min();
+                return;
             }
         }
         panic!("no end of decisions after {CYCLES_MAX} cycles");
